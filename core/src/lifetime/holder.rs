@@ -1,0 +1,279 @@
+//! The holder's table: foreign objects this node has handles of, or hands on.
+//!
+//! Knows nothing of objects themselves; calls through a handle are the caller's business.
+
+use super::ProtocolError;
+use super::table::NodeStamps;
+use super::{CONTROL_BATCH, Control, Effect, GoneReason, HandleKey, ImportState, Imported, Lifetime, Outbox};
+use crate::{NodeUid, ObjectId, Stamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An entry that is present: handles or pins, or a Create yet to be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) handles: u64,
+    pub(super) generation: u64,
+    pub(super) standing: Standing,
+    /// Frames in flight that carry the object: the last one's position, by receiver. One position
+    /// is enough, as receivers settle in order. Boxed, and none when empty: most entries rest.
+    pub(super) pins: Option<Box<NodeStamps>>,
+}
+
+/// What the owner knows of us as a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Standing {
+    /// We create the object, and the Create has no position yet.
+    Queued,
+    /// Our claim, or our Create, is under way at this position.
+    Awaiting(Stamp),
+    /// It lists us.
+    Confirmed,
+}
+
+/// Handles whose entry is dead. They send nothing and touch no later entry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Broken {
+    pub(super) handles: u64,
+    pub(super) reason: GoneReason,
+}
+
+/// An introduction that is not settled: who made it, and where.
+pub(super) type Introduction = (NodeUid, Stamp);
+
+/// What is known about the other end of a lane. It stays when nothing is under way: the numbers
+/// must go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Peer {
+    /// Objects we have asked it for: the last `create_no`.
+    pub(super) creates: u64,
+    /// Why it is gone for good, if it is.
+    pub(super) gone: Option<GoneReason>,
+    /// Everything in its lane up to here has been processed.
+    pub(super) processed: Stamp,
+    /// Every introduction in its lane up to here has been taken in. Ahead of `processed` while a
+    /// frame with handles is under way.
+    pub(super) seen: Stamp,
+    /// As an owner: our claims and Creates under way to it, each with the introductions that settle
+    /// when it is acknowledged.
+    pub(super) waiting: BTreeMap<(Stamp, ObjectId), Vec<Introduction>>,
+    /// As an owner: introductions of objects whose Create has no position yet, by `create_no`.
+    pub(super) queued: BTreeMap<u64, Vec<Introduction>>,
+    /// As an owner: releases of the current batch, with what we had seen.
+    pub(super) releases: Vec<(ObjectId, Stamp)>,
+    /// As an introducer: how many of its introductions are not settled, by owner and position.
+    pub(super) unsettled: BTreeMap<NodeUid, BTreeMap<Stamp, usize>>,
+    /// As a receiver: our pins toward it, by owner of the object, in order of position.
+    pub(super) pins: BTreeMap<NodeUid, BTreeSet<(Stamp, ObjectId)>>,
+}
+
+impl Lifetime {
+    pub(super) fn create_foreign(&mut self, id: ObjectId) -> HandleKey {
+        if let Some(reason) = self.owner_gone(id.owner) {
+            self.effects.push(Effect::Broken(id, reason.clone()));
+            return self.import_broken(id, reason).key;
+        }
+        let held = self.entry(id, Standing::Queued);
+        held.handles = 1;
+        HandleKey { id, generation: held.generation }
+    }
+
+    /// The object's Create has been given position `at` in the lane to its owner. If all handles
+    /// have been dropped meanwhile, its release follows.
+    pub fn create_sent(&mut self, id: ObjectId, at: Stamp) {
+        let Some(held) = self.held.get_mut(&id) else { return };
+        if held.standing != Standing::Queued {
+            return;
+        }
+        held.standing = Standing::Awaiting(at);
+        let peer = self.peer(id.owner);
+        let introductions = peer.queued.remove(&id.create_no).unwrap_or_default();
+        peer.waiting.insert((at, id), introductions);
+        // A full batch waits for the next frame or the timer: this call has no way to send.
+        self.release_if_unused(id);
+    }
+
+    /// A Gone has arrived: the entries break, their pins fall, their introductions settle.
+    ///
+    /// # Errors
+    /// [`ProtocolError::NotTheirs`], with nothing changed.
+    pub fn on_gone(&mut self, from: NodeUid, ids: &[(ObjectId, GoneReason)]) -> Result<(), ProtocolError> {
+        if let Some((id, _)) = ids.iter().find(|(id, _)| id.owner != from) {
+            return Err(ProtocolError::NotTheirs { from, id: *id });
+        }
+        for (id, reason) in ids {
+            self.break_entry(*id, reason);
+        }
+        Ok(())
+    }
+
+    /// The owner is certain never to come back: all handles of its objects break, pins on them
+    /// fall, their introductions settle, and what arrives of it later is broken from birth.
+    ///
+    /// It frees nothing here: what the dead node held of ours, and pins toward it, stay.
+    pub fn owner_died(&mut self, owner: NodeUid, reason: GoneReason) {
+        if owner == self.me {
+            return;
+        }
+        for id in self.held.of_owner(owner) {
+            self.break_entry(id, &reason);
+        }
+        let settle = self.rules.settle_broken;
+        let peer = self.peer(owner);
+        peer.gone = Some(reason);
+        peer.releases.clear();
+        if settle {
+            // Entries that were released while their claim was under way are left here.
+            let waiting = std::mem::take(&mut peer.waiting);
+            let queued = std::mem::take(&mut peer.queued);
+            for introduction in waiting.into_values().chain(queued.into_values()).flatten() {
+                self.settle(introduction, owner);
+            }
+        }
+    }
+
+    fn owner_gone(&self, owner: NodeUid) -> Option<GoneReason> {
+        self.peers.get(&owner)?.gone.clone()
+    }
+
+    /// Why an imported handle is not worth a claim, if so: its owner is dead, or it bears our name
+    /// as creator with a number we have not given out, which must not pass for a later creation.
+    fn dead_from_birth(&self, id: &ObjectId) -> Option<GoneReason> {
+        let peer = self.peers.get(&id.owner);
+        if id.creator == self.me && id.create_no > peer.map_or(0, |peer| peer.creates) {
+            return Some(GoneReason::NeverCreated);
+        }
+        peer?.gone.clone()
+    }
+
+    fn break_entry(&mut self, id: ObjectId, reason: &GoneReason) {
+        let Some(held) = self.held.remove(&id) else { return };
+        for (to, at) in held.pins.iter().flat_map(|pins| pins.iter()) {
+            self.peer(to).unpin(at, id);
+        }
+        if self.rules.settle_broken {
+            let peer = self.peer(id.owner);
+            let introductions = match held.standing {
+                Standing::Queued => peer.queued.remove(&id.create_no),
+                // The claim itself stays: its ack is still to come.
+                Standing::Awaiting(at) => peer.waiting.get_mut(&(at, id)).map(std::mem::take),
+                Standing::Confirmed => None,
+            };
+            for introduction in introductions.into_iter().flatten() {
+                self.settle(introduction, id.owner);
+            }
+        }
+        if held.handles > 0 {
+            let broken = Broken { handles: held.handles, reason: reason.clone() };
+            self.broken.insert((id, held.generation), broken);
+        }
+        self.effects.push(Effect::Broken(id, reason.clone()));
+    }
+
+    /// R2, the introducer's side. A broken handle finds no entry and needs no pin.
+    pub(super) fn pin(&mut self, id: ObjectId, to: NodeUid, at: Stamp) {
+        if !self.rules.pin_until_settled || to == self.me {
+            return;
+        }
+        let Some(held) = self.held.get_mut(&id) else { return };
+        let before = held.pins.get_or_insert_default().set(to, at);
+        let peer = self.peer(to);
+        if let Some(before) = before {
+            peer.unpin(before, id);
+        }
+        peer.pins.entry(id.owner).or_default().insert((at, id));
+    }
+
+    /// R2, the receiver's side: claims what is absent, as few frames as possible to each owner.
+    pub(super) fn claim_new(&mut self, refs: &[ObjectId], from: NodeUid, out: &mut impl Outbox) {
+        let mut claims: BTreeMap<NodeUid, BTreeSet<ObjectId>> = BTreeMap::new();
+        for id in refs {
+            let foreign = id.owner != self.me && id.owner != from;
+            if foreign && !self.held.contains(id) && self.dead_from_birth(id).is_none() {
+                claims.entry(id.owner).or_default().insert(*id);
+            }
+        }
+        for (owner, ids) in claims {
+            let ids = Vec::from_iter(ids);
+            for some in ids.chunks(CONTROL_BATCH) {
+                self.flush(owner, out);
+                let at = out.enqueue(owner, Control::Claim(some.to_vec()));
+                for &id in some {
+                    self.entry(id, Standing::Awaiting(at));
+                    self.peer(owner).waiting.insert((at, id), Vec::new());
+                }
+            }
+        }
+    }
+
+    pub(super) fn import_foreign(&mut self, id: ObjectId, from: NodeUid, at: Stamp) -> Imported {
+        if !self.held.contains(&id)
+            && let Some(reason) = self.dead_from_birth(&id)
+        {
+            return self.import_broken(id, reason);
+        }
+        // Only the owner's own introductions find nothing here, and it has listed us.
+        let held = self.entry(id, Standing::Confirmed);
+        held.handles += 1;
+        let (key, standing) = (HandleKey { id, generation: held.generation }, held.standing);
+        // The owner keeps no pins, so its introductions need no settling.
+        if from != id.owner && self.rules.settle_after_claim_acked {
+            self.settle_later((from, at), id, standing);
+        }
+        Imported { key, state: ImportState::Ok }
+    }
+
+    /// A handle that is dead from birth, with an entry of its own.
+    pub(super) fn import_broken(&mut self, id: ObjectId, reason: GoneReason) -> Imported {
+        let generation = next_generation(&self.broken, self.me, id);
+        self.broken.insert((id, generation), Broken { handles: 1, reason: reason.clone() });
+        Imported { key: HandleKey { id, generation }, state: ImportState::Gone(reason) }
+    }
+
+    /// The object's entry; a new one, without handles yet, if there is none.
+    fn entry(&mut self, id: ObjectId, standing: Standing) -> &mut Held {
+        let generation = || next_generation(&self.broken, self.me, id);
+        self.held.get_or_insert_with(id, || Held {
+            handles: 0,
+            generation: generation(),
+            standing,
+            pins: None,
+        })
+    }
+
+    /// The count a foreign or broken handle belongs to.
+    pub(super) fn foreign_handles(&mut self, key: HandleKey) -> Option<&mut u64> {
+        match self.held.get_mut(&key.id) {
+            Some(held) if held.generation == key.generation => Some(&mut held.handles),
+            _ => self.broken.get_mut(&(key.id, key.generation)).map(|broken| &mut broken.handles),
+        }
+    }
+}
+
+/// Above every broken entry of the object, so that no two entries share a key. Generation 0 of an
+/// own object is its owner entry.
+fn next_generation(broken: &BTreeMap<(ObjectId, u64), Broken>, me: NodeUid, id: ObjectId) -> u64 {
+    let newest = broken.range((id, 0)..=(id, u64::MAX)).next_back();
+    newest.map_or(u64::from(id.owner == me), |((_, generation), _)| generation + 1)
+}
+
+impl Peer {
+    fn unpin(&mut self, at: Stamp, id: ObjectId) {
+        if let Some(pins) = self.pins.get_mut(&id.owner) {
+            pins.remove(&(at, id));
+            if pins.is_empty() {
+                self.pins.remove(&id.owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_stay_small() {
+        // B-tree leaves are little more than half full after appends: 56 bytes make about 100.
+        assert!(size_of::<Held>() <= 48, "{}", size_of::<Held>());
+    }
+}

@@ -1,0 +1,29 @@
+//! The ordered exactly-once lane between two nodes, above connections.
+//!
+//! Two machines that know nothing of each other:
+//!
+//! - [`Lane`] numbers what is sent and checks what arrives: resend buffer, resume after a broken
+//!   connection, acknowledgements, byte window. It holds encoded frames and never looks inside.
+//! - [`Outbound`] holds the user's messages that have no number yet, and says which goes next: order
+//!   per object, creations in order, large messages in chunks, call credit. [`Grant`] is the other end
+//!   of that credit.
+//!
+//! A node joins them: while [`Outbound::next`] yields something for [`Lane::room`], it encodes that
+//! under [`Lane::next_seq`] and hands it to [`Lane::push`]. Control frames go to the lane directly.
+//!
+//! This module must not know what frames mean, what an object's state is, how bytes travel, or what
+//! time it is. Starting a new session after a reset is not its business either: that is a new
+//! [`Lane`].
+
+mod credit;
+mod lane;
+mod order;
+mod outbound;
+mod terms;
+mod transfer;
+
+pub use credit::{Grant, Violation};
+pub use lane::Lane;
+pub use order::Message;
+pub use outbound::{Emit, Outbound, OutboundLimits, Ticket};
+pub use terms::{Accept, AckDue, Class, LaneError, LaneLimits, Progress, Resume, SettledExcept};

@@ -1,0 +1,37 @@
+#![doc = include_str!("../README.md")]
+
+mod cluster;
+mod error;
+#[cfg(feature = "launch")]
+pub mod launch;
+mod node;
+mod object;
+mod payload;
+mod reference;
+mod registry;
+mod tensor;
+pub mod transport;
+
+// The derive names this crate by its path, also in its own tests.
+extern crate self as rref;
+
+pub use cluster::{Peer, Rank};
+pub use error::{Error, Gone, RemoteKind, Result};
+pub use node::{Builder, HeldReport, Leak, Node, NodeReport, ObjectReport, PeerReport, ShutdownReport};
+pub use object::{Accepts, Data, Hosted, LocalValue, Object, Outcome, RemoteMessage, Response, Value};
+pub use reference::{RRef, Request};
+pub use registry::{Function, Messages, Method};
+pub use rref_core::{NodeUid, ObjectId};
+pub use rref_macros::Object;
+pub use tensor::{DType, Element, Tensor};
+
+/// What a program that uses rref needs: actix's own prelude, serde's derives and this crate's types.
+///
+/// Programs need `actix` and `serde` among their dependencies, since the derives name them.
+pub mod prelude {
+    pub use crate::{
+        Accepts, Data, Error, Hosted, LocalValue, Node, Object, RRef, Rank, Request, Tensor, Value,
+    };
+    pub use actix::prelude::*;
+    pub use serde::{Deserialize, Serialize};
+}

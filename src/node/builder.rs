@@ -1,0 +1,355 @@
+//! How a node is set up: what it offers, where it listens, whom it joins.
+
+use super::home::Home;
+use super::names::Names;
+use super::state::State;
+use super::{Inner, Node, random_bytes};
+use crate::error::{Error, Result};
+use crate::object::{Hosted, RemoteMessage};
+use crate::registry::{Function, Messages, Method, Registry, function, method};
+use crate::transport::{Tcp, Transport};
+use actix::Handler;
+use rref_core::lifetime::Lifetime;
+use rref_core::wire::{Limits, Token};
+use rref_core::{NodeUid, Rules};
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// Settings that stay as they are while a node lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) listen: Option<String>,
+    pub(crate) advertise: Option<String>,
+    pub(crate) join: Vec<String>,
+    pub(crate) join_deadline: Duration,
+    pub(crate) default_timeout: Duration,
+    pub(crate) shutdown_deadline: Duration,
+    pub(crate) lease_ttl: Duration,
+    pub(crate) token: Token,
+    pub(crate) rank: Option<(u32, u32)>,
+    insecure: bool,
+    insecure_any_address: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: None,
+            advertise: None,
+            join: Vec::new(),
+            join_deadline: Duration::from_secs(30),
+            default_timeout: Duration::from_secs(60),
+            shutdown_deadline: Duration::from_secs(5),
+            lease_ttl: Duration::from_secs(30),
+            token: Token::NONE,
+            rank: None,
+            insecure: false,
+            insecure_any_address: false,
+        }
+    }
+}
+
+/// Sets up a node. Made by [`Node::builder`].
+///
+/// Registration is explicit: only what is named here can be asked for by other nodes. A usual
+/// program has one function that makes the builder, and uses it on every node.
+///
+/// ```
+/// use rref::prelude::*;
+///
+/// fn add(x: Tensor<f32>, y: f32) -> Tensor<f32> { Tensor::from(x.into_array() + y) }
+/// fn norm(x: &Tensor<f32>, k: f32) -> f32 { k * x.view().iter().map(|v| v * v).sum::<f32>().sqrt() }
+///
+/// fn node(name: &str) -> rref::Builder {
+///     Node::builder(name).function(add).method(norm)
+/// }
+/// # let _ = node("worker1");
+/// ```
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder {
+    name: String,
+    config: Config,
+    registry: Registry,
+    transport: Arc<dyn Transport>,
+}
+
+impl Builder {
+    pub(super) fn new(name: String) -> Builder {
+        Builder { name, config: Config::default(), registry: Registry::default(), transport: Arc::new(Tcp) }
+    }
+
+    /// Accepts the messages that `T` lists in its `#[object(messages(..))]`.
+    pub fn register<T: Hosted>(mut self) -> Self {
+        T::messages(&mut Messages { registry: &mut self.registry, object: PhantomData });
+        self
+    }
+
+    /// Accepts the message `M` for objects `T`; for data, which have no list of their own.
+    pub fn message<T: Hosted, M>(mut self) -> Self
+    where
+        M: RemoteMessage<Result: Hosted>,
+        T::Host: Handler<M>,
+    {
+        Messages::<T> { registry: &mut self.registry, object: PhantomData }.message::<M>();
+        self
+    }
+
+    /// Accepts calls of a `fn` or `async fn` item, under the path where it is defined.
+    ///
+    /// The path is part of the program's text: put functions that two programs share into a library,
+    /// or name them with [`Builder::function_as`].
+    pub fn function<F, Args, K>(mut self, function: F) -> Self
+    where
+        F: Function<Args, K>,
+        Args: 'static,
+        K: 'static,
+    {
+        const { function::assert_item::<F>() };
+        let path = self.registry.path_of::<F>();
+        match function::entry(function) {
+            Ok(entry) => {
+                self.registry.functions.insert(path, Arc::new(entry));
+            }
+            Err(reason) => self.registry.mistakes.push(format!("function `{path}`: {reason}")),
+        }
+        self
+    }
+
+    /// Accepts calls of a function under an explicit name; callers must name it likewise.
+    pub fn function_as<F, Args, K>(mut self, name: impl Into<Cow<'static, str>>, function: F) -> Self
+    where
+        F: Function<Args, K>,
+        Args: 'static,
+        K: 'static,
+    {
+        self.registry.name::<F>(name.into());
+        self.function(function)
+    }
+
+    /// Accepts a function that runs against `&T` where the object lives: see
+    /// [`RRef::apply`](crate::RRef::apply).
+    pub fn method<F, T, Args, K>(mut self, method: F) -> Self
+    where
+        F: Method<T, Args, K>,
+        T: Hosted,
+        Args: 'static,
+        K: 'static,
+    {
+        const { function::assert_item::<F>() };
+        let path = self.registry.path_of::<F>();
+        match method::entry(method) {
+            Ok(entry) => {
+                self.registry.methods.insert(path, Arc::new(entry));
+            }
+            Err(reason) => self.registry.mistakes.push(format!("method `{path}`: {reason}")),
+        }
+        self
+    }
+
+    /// Accepts a method under an explicit name; callers must name it likewise.
+    pub fn method_as<F, T, Args, K>(mut self, name: impl Into<Cow<'static, str>>, method: F) -> Self
+    where
+        F: Method<T, Args, K>,
+        T: Hosted,
+        Args: 'static,
+        K: 'static,
+    {
+        self.registry.name::<F>(name.into());
+        self.method(method)
+    }
+
+    /// Listens on `address` (`host:port`; port 0 takes any free one). Default: does not listen.
+    ///
+    /// A node that does not listen can join others, but nodes that it did not join cannot reach it.
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.config.listen = Some(address.into());
+        self
+    }
+
+    /// Tells others to dial `address` instead of the one listened on: for containers and NAT.
+    pub fn advertise(mut self, address: impl Into<String>) -> Self {
+        self.config.advertise = Some(address.into());
+        self
+    }
+
+    /// Joins the cluster of the node at `address` as it starts. May be given more than once.
+    pub fn join(mut self, address: impl Into<String>) -> Self {
+        self.config.join.push(address.into());
+        self
+    }
+
+    /// How long [`Builder::start`] tries to join. Default 30 s.
+    pub fn join_deadline(mut self, limit: Duration) -> Self {
+        self.config.join_deadline = limit;
+        self
+    }
+
+    /// Allows connections without encryption and authentication, on loopback addresses only.
+    ///
+    /// Whoever can connect can then call everything that is registered.
+    pub fn insecure(mut self) -> Self {
+        self.config.insecure = true;
+        self
+    }
+
+    /// Allows [`insecure`](Builder::insecure) connections on any address.
+    ///
+    /// **Everyone who can reach the address can call everything that is registered.**
+    pub fn insecure_any_address(mut self) -> Self {
+        self.config.insecure_any_address = true;
+        self.insecure()
+    }
+
+    /// A secret that every node of the cluster must show; wrong ones are turned away.
+    ///
+    /// It keeps other users of the machine out of a launched cluster; it does not encrypt anything.
+    pub fn token(mut self, token: [u8; 16]) -> Self {
+        self.config.token = Token(token);
+        self
+    }
+
+    /// The number of this process in a launched cluster, and how many there are.
+    pub fn rank(mut self, rank: u32, world_size: u32) -> Self {
+        self.config.rank = Some((rank, world_size));
+        self
+    }
+
+    /// How long a call waits for its reply unless it says otherwise. Default 60 s;
+    /// `Duration::MAX` for no limit. Calls under way are not affected.
+    pub fn default_timeout(mut self, limit: Duration) -> Self {
+        self.config.default_timeout = limit;
+        self
+    }
+
+    /// How long [`Node::shutdown`] waits for work in progress and for peers. Default 5 s.
+    pub fn shutdown_deadline(mut self, limit: Duration) -> Self {
+        self.config.shutdown_deadline = limit;
+        self
+    }
+
+    /// Carries bytes by `transport` instead of TCP.
+    pub fn transport(mut self, transport: impl Transport) -> Self {
+        self.transport = Arc::new(transport);
+        self
+    }
+
+    /// Starts the node on the current thread, which becomes its home arbiter, listens, and joins.
+    ///
+    /// Must be called inside an actix `System` (or another tokio `LocalSet`).
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that do not fit together or things that cannot be registered,
+    /// [`Error::AddressInUse`], and those of joining: [`Error::Unreachable`], [`Error::NameTaken`],
+    /// [`Error::Denied`].
+    pub async fn start(self) -> Result<Node> {
+        self.check()?;
+        let Builder { name, config, registry, transport } = self;
+        let uid = NodeUid(u128::from_le_bytes(random_bytes()?));
+        let (home, inbox) = Home::new();
+        let home = Arc::new(home);
+        let state = State::new(name.clone(), Lifetime::new(uid, Rules::ALL), home.clone());
+        let node = Node(Arc::new(Inner {
+            name,
+            uid,
+            config,
+            registry,
+            names: Names::default(),
+            home,
+            transport,
+            listening: OnceLock::new(),
+            state: Mutex::new(state),
+            peers_changed: Notify::new(),
+            closed: watch::Sender::new(false),
+        }));
+        actix_rt::spawn(inbox.serve());
+        actix_rt::spawn(node.clone().keep_batches());
+        if let Err(error) = node.enter_cluster().await {
+            node.close();
+            return Err(error);
+        }
+        Ok(node)
+    }
+
+    /// Starts the node on a thread of its own; for `#[tokio::main]` and for programs that are not
+    /// async. Returns when it listens and has joined. The thread ends with [`Node::shutdown`].
+    ///
+    /// # Errors
+    /// Those of [`Builder::start`].
+    pub fn spawn(self) -> Result<Node> {
+        let (started, result) = std::sync::mpsc::channel();
+        let name = format!("rref-{}", self.name);
+        let run = move || {
+            actix_rt::System::new().block_on(async move {
+                match self.start().await {
+                    Ok(node) => {
+                        let mut closed = node.0.closed.subscribe();
+                        let _ = started.send(Ok(node));
+                        let _ = closed.wait_for(|closed| *closed).await;
+                    }
+                    Err(error) => drop(started.send(Err(error))),
+                }
+            });
+        };
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(run)
+            .map_err(|error| Error::Config(format!("cannot start a thread for the node: {error}")))?;
+        result
+            .recv()
+            .unwrap_or_else(|_| Err(Error::Config("the node's thread ended before it had started".into())))
+    }
+
+    /// Finds what does not fit together, before anything is started.
+    fn check(&self) -> Result<()> {
+        let limit = Limits::DEFAULT.name;
+        if self.name.is_empty() || self.name.len() > limit {
+            return Err(Error::Config(format!("a node's name must have 1 to {limit} bytes")));
+        }
+        if let Some(mistake) = self.registry.mistakes.first() {
+            return Err(Error::Config(format!("cannot register {mistake}")));
+        }
+        let Some(address) = &self.config.listen else { return Ok(()) };
+        if !self.config.insecure {
+            return Err(Error::Config(format!(
+                "listening on {address} without encryption must be asked for: add `.insecure()` to the builder (loopback addresses only)"
+            )));
+        }
+        if !self.config.insecure_any_address && !self.transport.is_local(address) {
+            return Err(Error::Config(format!(
+                "`.insecure()` listens on loopback addresses only, and {address} is none: use 127.0.0.1, or `.insecure_any_address()` where the network itself is trusted"
+            )));
+        }
+        tracing::warn!("node `{}` accepts unencrypted connections on {address}", self.name);
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Listens and joins, as the settings say.
+    async fn enter_cluster(&self) -> Result<()> {
+        let config = &self.0.config;
+        if let Some(address) = &config.listen {
+            let listener = self.0.transport.listen(address).await?;
+            let _ = self.0.listening.set(listener.address());
+            actix_rt::spawn(self.clone().accept(listener));
+        }
+        for address in &config.join {
+            self.join(address, config.join_deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what waited for company, for as long as the node lives.
+    async fn keep_batches(self) {
+        let mut closed = self.0.closed.subscribe();
+        loop {
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = self.0.home.batch_over() => self.lock().batch_over(),
+            }
+        }
+    }
+}

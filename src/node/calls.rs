@@ -1,0 +1,36 @@
+//! Calls of this node that wait for their reply.
+
+use crate::error::{Error, Result};
+use crate::payload::Incoming;
+use rref_core::session::Ticket;
+use rref_core::{NodeUid, Seq};
+use tokio::sync::oneshot;
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It waits for its place in the lane: it has certainly not run.
+    Queued(Ticket),
+    /// It has this place in the lane.
+    Sequenced(Seq),
+}
+
+/// A call that waits for its reply.
+pub(crate) struct PendingCall {
+    pub(crate) owner: NodeUid,
+    pub(crate) progress: Progress,
+    /// The caller's schema of what it calls, for the error that says that it differs.
+    pub(crate) schema: u128,
+    pub(crate) reply: oneshot::Sender<Result<Incoming>>,
+}
+
+impl PendingCall {
+    /// What its caller is told when the owner is lost.
+    pub(crate) fn lost(&self, owner: &str, reason: &str, transmitted: Seq) -> Error {
+        let (peer, reason) = (owner.to_string(), reason.to_string());
+        match self.progress {
+            Progress::Sequenced(seq) if seq <= transmitted => Error::OutcomeUnknown { peer, reason },
+            _ => Error::NotSent { peer, reason },
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! One connection: a task that reads until the socket has run dry and then writes what has gathered,
+//! many frames at a time.
+//!
+//! It holds no protocol state: when it ends, the session waits for the next connection.
+
+use super::Node;
+use super::outgoing::Filled;
+use super::peer::Link;
+use super::state::State;
+use crate::transport::Stream;
+use bytes::{Buf, Bytes, BytesMut};
+use rref_core::NodeUid;
+use rref_core::session::AckDue;
+use rref_core::wire::{Ack, Encoded, Frame, Limits, decode, frame_len};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::IoSlice;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+
+/// Bytes asked of the socket at a time.
+const READ: usize = 64 * 1024;
+/// Bytes gathered for one write, unless a single frame is larger.
+const WRITE: usize = 256 * 1024;
+/// Parts that one system call takes.
+const SLICES: usize = 64;
+/// Parts up to this size are copied together: a slice of its own costs more.
+const COPY: usize = 4 * 1024;
+/// Reads before other tasks get their turn.
+const TURNS: usize = 32;
+
+/// A connection with its handshake behind it.
+pub(crate) struct Connection {
+    node: Node,
+    peer: NodeUid,
+    /// Which of the pair's connections this is.
+    number: u64,
+    stream: Box<dyn Stream>,
+    input: BytesMut,
+    output: Output,
+    /// The handshake may have left frames in the input.
+    fresh: bool,
+}
+
+/// Bytes on their way out.
+#[derive(Default)]
+struct Output {
+    parts: VecDeque<Bytes>,
+    /// Small parts, gathered until a large one or the end.
+    small: Vec<u8>,
+    bytes: usize,
+}
+
+impl Output {
+    fn push(&mut self, frame: &Encoded) {
+        self.bytes += frame.len();
+        for part in frame.parts() {
+            if part.len() <= COPY {
+                self.small.extend_from_slice(part);
+            } else {
+                self.seal();
+                self.parts.push_back(part.clone());
+            }
+        }
+    }
+
+    /// Puts the gathered small parts in their place among the large ones.
+    fn seal(&mut self) {
+        if !self.small.is_empty() {
+            self.parts.push_back(Bytes::from(std::mem::take(&mut self.small)));
+        }
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        self.bytes -= written.min(self.bytes);
+        while let Some(part) = self.parts.front_mut() {
+            if written < part.len() {
+                part.advance(written);
+                return;
+            }
+            written -= part.len();
+            self.parts.pop_front();
+        }
+    }
+}
+
+/// Why a connection has ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The peer or the network closed it.
+    Lost(String),
+    /// A newer one has taken over, or the peer is dead.
+    Replaced,
+    /// The peer broke the protocol.
+    Broken(String),
+}
+
+impl Connection {
+    pub(crate) fn new(
+        node: Node,
+        peer: NodeUid,
+        number: u64,
+        stream: Box<dyn Stream>,
+        input: BytesMut,
+    ) -> Connection {
+        Connection { node, peer, number, stream, input, output: Output::default(), fresh: true }
+    }
+
+    /// Sends `bytes` before any frame.
+    pub(crate) fn send_first(&mut self, bytes: Vec<u8>) {
+        self.output.bytes += bytes.len();
+        self.output.parts.push_back(Bytes::from(bytes));
+    }
+
+    /// Whether this connection still carries the session.
+    fn is_current(&self, state: &State) -> bool {
+        state.peers.get(&self.peer).is_some_and(|peer| peer.link == Link::Connected(self.number))
+    }
+
+    /// Reads once and takes in what is complete; false when there is nothing to read now.
+    fn read(&mut self, task: &mut Context<'_>) -> Result<bool, Ended> {
+        // A frame that has begun is given its room at once, but no more than its kind may have.
+        let wanted = frame_len(&self.input, &Limits::DEFAULT)
+            .map_err(|error| Ended::Broken(error.to_string()))?
+            .map_or(READ, |length| length.saturating_sub(self.input.len()).max(READ));
+        // Room grows with what has come: a length alone makes nobody allocate.
+        self.input.reserve(wanted.min(READ.max(2 * self.input.len())));
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(task);
+        match read {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Err(error)) => Err(Ended::Lost(error.to_string())),
+            Poll::Ready(Ok(0)) => Err(Ended::Lost("the peer closed the connection".into())),
+            Poll::Ready(Ok(count)) => self.take_in(count).map(|()| true),
+        }
+    }
+
+    /// Takes in every frame that is complete.
+    fn take_in(&mut self, count: usize) -> Result<(), Ended> {
+        let limits = Limits::DEFAULT;
+        let mut frames = Vec::new();
+        while let Some(length) =
+            frame_len(&self.input, &limits).map_err(|error| Ended::Broken(error.to_string()))?
+        {
+            if self.input.len() < length {
+                break;
+            }
+            let bytes = if length <= COPY {
+                // A slice would keep the whole buffer from being used again.
+                let copy = Bytes::copy_from_slice(&self.input[..length]);
+                self.input.advance(length);
+                copy
+            } else {
+                self.input.split_to(length).freeze()
+            };
+            let frame = decode(bytes, &limits).map_err(|error| Ended::Broken(error.to_string()));
+            // What came before a bad frame still counts.
+            let bad = frame.is_err();
+            frames.push((frame, length));
+            if bad {
+                break;
+            }
+        }
+        let mut state = self.node.lock();
+        if !self.is_current(&state) {
+            return Err(Ended::Replaced);
+        }
+        if let Some(peer) = state.peers.get_mut(&self.peer) {
+            peer.bytes_received += count as u64;
+            // While this runs nobody need wake it: it will look for output anyway.
+            peer.waker = None;
+        }
+        for (frame, length) in frames {
+            self.node.receive(&mut state, self.peer, frame?, length).map_err(Ended::Broken)?;
+        }
+        if state.peers.get(&self.peer).is_some_and(|peer| peer.lane.ack_due() == AckDue::Later) {
+            state.arm();
+        }
+        Ok(())
+    }
+
+    /// Fills the output from the lane; asks to be woken when there is nothing.
+    fn gather(&mut self, task: &mut Context<'_>, written: u64) -> Result<(), Ended> {
+        let mut state = self.node.lock();
+        if !self.is_current(&state) {
+            return Err(Ended::Replaced);
+        }
+        while self.output.bytes < WRITE {
+            let Some(peer) = state.peers.get_mut(&self.peer) else { return Err(Ended::Replaced) };
+            if let Some(frame) = peer.lane.next_to_send() {
+                self.output.push(frame);
+                peer.frames_sent += 1;
+            } else if state.fill(self.peer) == Filled::Nothing {
+                break;
+            }
+        }
+        let Some(peer) = state.peers.get_mut(&self.peer) else { return Err(Ended::Replaced) };
+        peer.bytes_sent += written;
+        let due = match peer.lane.ack_due() {
+            AckDue::No => false,
+            AckDue::Later => peer.ack_now,
+            AckDue::Now => true,
+        };
+        peer.ack_now = false;
+        if due {
+            let at = peer.lane.last_assigned();
+            let ack = Ack { session_no: peer.lane.session_no(), at, exceptions: Vec::new() };
+            match peer.encode(0, &Frame::Ack(ack)) {
+                Ok(frame) => self.output.push(&frame),
+                Err(error) => return Err(Ended::Broken(error.to_string())),
+            }
+            peer.lane.ack_stamped();
+            peer.frames_sent += 1;
+        }
+        self.output.seal();
+        if peer.lane.is_overfull() {
+            return Err(Ended::Broken("it acknowledges nothing, and the resend buffer is full".into()));
+        }
+        if self.output.parts.is_empty() {
+            peer.waker = Some(task.waker().clone());
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self, task: &mut Context<'_>) -> Result<(), Ended> {
+        if std::mem::replace(&mut self.fresh, false) {
+            self.take_in(0)?;
+        }
+        let mut turns = 0;
+        while self.read(task)? {
+            turns += 1;
+            if turns == TURNS {
+                task.waker().wake_by_ref();
+                break;
+            }
+        }
+        let mut written = 0;
+        loop {
+            if self.output.parts.is_empty() {
+                self.gather(task, std::mem::take(&mut written))?;
+                if self.output.parts.is_empty() {
+                    return Ok(());
+                }
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut count = 0;
+            for (slice, part) in slices.iter_mut().zip(&self.output.parts) {
+                *slice = IoSlice::new(part);
+                count += 1;
+            }
+            match Pin::new(&mut self.stream).poll_write_vectored(task, &slices[..count]) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Err(Ended::Lost(error.to_string())),
+                Poll::Ready(Ok(0)) => return Err(Ended::Lost("the peer takes nothing more".into())),
+                Poll::Ready(Ok(count)) => {
+                    self.output.advance(count);
+                    written += count as u64;
+                }
+            }
+        }
+        if written > 0
+            && let Some(peer) = self.node.lock().peers.get_mut(&self.peer)
+        {
+            peer.bytes_sent += written;
+        }
+        Ok(())
+    }
+}
+
+impl Future for Connection {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Ended> {
+        match self.drive(task) {
+            Ok(()) => Poll::Pending,
+            Err(ended) => Poll::Ready(ended),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The owner's side of one creation: an obligation to seat the object or say why there is none.
+
+use super::Node;
+use super::objects::Entry;
+use crate::error::{Error, Gone, Result};
+use crate::object::Hosted;
+use crate::object::invoke::{Completion, contained};
+use crate::object::occupant::{Occupant, Occupied};
+use crate::object::seat::{Death, Seat};
+use rref_core::wire::GoneReason;
+use rref_core::{NodeUid, ObjectId};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// An object under construction. Dropped unsettled, its creation has failed.
+pub(crate) struct Construction {
+    node: Node,
+    id: ObjectId,
+    /// Whose creation it is, if it came from another node.
+    creator: Option<NodeUid>,
+    settled: bool,
+}
+
+impl Construction {
+    pub(crate) fn new(node: &Node, id: ObjectId, creator: Option<NodeUid>) -> Construction {
+        Construction { node: node.clone(), id, creator, settled: false }
+    }
+
+    /// Starts the object's actor and serves the calls that wait for it, in order.
+    ///
+    /// Must run on the node's home arbiter.
+    pub(crate) fn seat<T: Hosted>(mut self, object: T) {
+        let (node, id) = (self.node.clone(), self.id);
+        let started = contained(&node, std::any::type_name::<T>(), || {
+            let on_death = {
+                let node = node.clone();
+                move |death| node.object_ended(id, death)
+            };
+            Ok(Seat::start(node.clone(), object.into_host(), on_death))
+        });
+        let seat = match started {
+            Ok(seat) => seat,
+            Err(error) => return self.fail(error),
+        };
+        self.settled = true;
+        let occupant: Arc<dyn Occupant> = Arc::new(Occupied::<T>::new(seat));
+        loop {
+            let waiting = {
+                let mut state = self.node.lock();
+                match state.objects.get_mut(&self.id) {
+                    // Calls that come while the first ones are served queue up behind them.
+                    Some(Entry::Pending(queue)) if !queue.is_empty() => std::mem::take(queue),
+                    Some(entry) => {
+                        *entry = Entry::Live(occupant.clone());
+                        state.lifetime.created(self.id);
+                        state.creation_done(self.creator);
+                        return;
+                    }
+                    None => return,
+                }
+            };
+            for waiter in waiting {
+                waiter(Ok(occupant.clone()), true);
+            }
+        }
+    }
+
+    /// Records that there is no object, and why; every call on its handles says so.
+    pub(crate) fn fail(mut self, error: Error) {
+        self.fail_with(error);
+    }
+
+    fn fail_with(&mut self, error: Error) {
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
+        let cause = match error {
+            Error::CreateFailed(cause) => cause,
+            other => other.to_string(),
+        };
+        let mut state = self.node.lock();
+        let failed = Entry::Failed(Error::CreateFailed(cause.clone()));
+        let before = state.objects.get_mut(&self.id).map(|entry| std::mem::replace(entry, failed));
+        state.lifetime.create_failed(self.id, GoneReason::CreateFailed(cause.clone()));
+        state.creation_done(self.creator);
+        if let Some(Entry::Pending(waiting)) = before {
+            for waiter in waiting {
+                let cause = cause.clone();
+                state.after(move || waiter(Err(Error::CreateFailed(cause)), true));
+            }
+        }
+    }
+
+    /// A completion that seats a handler's result.
+    pub(crate) fn typed<R: Hosted>(self) -> Keeping<R> {
+        Keeping { construction: self, result: PhantomData }
+    }
+}
+
+impl Drop for Construction {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.fail_with(Error::CreateFailed("its constructor was dropped".into()));
+        }
+    }
+}
+
+/// A [`Construction`] that waits for a handler's result.
+pub(crate) struct Keeping<R> {
+    construction: Construction,
+    result: PhantomData<fn(R)>,
+}
+
+impl<R: Hosted> Completion<R> for Keeping<R> {
+    fn cancelled(&self) -> bool {
+        // The object's number has been given out: something must become of it.
+        false
+    }
+
+    fn complete(self, result: Result<R>) {
+        match result {
+            Ok(object) => self.construction.seat(object),
+            Err(error) => self.construction.fail(error),
+        }
+    }
+}
+
+impl Node {
+    /// An object's actor no longer runs.
+    fn object_ended(&self, id: ObjectId, death: Death) {
+        let (error, reason) = match death {
+            Death::Panicked(text) => {
+                tracing::warn!("object {id} died: {text}; its callers are told");
+                (Error::ObjectDied { reason: text.clone() }, GoneReason::Died(text))
+            }
+            Death::Stopped => (Error::Gone(Gone::Stopped), GoneReason::Stopped),
+        };
+        let mut state = self.lock();
+        // Freed objects have no entry any more: their actor was meant to stop.
+        if let Some(entry) = state.objects.get_mut(&id) {
+            let before = std::mem::replace(entry, Entry::Failed(error));
+            state.lifetime.died(id, reason);
+            state.later(before);
+        }
+    }
+}

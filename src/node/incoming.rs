@@ -1,0 +1,487 @@
+//! What a received frame does: the order and the accounts are kept under the lock, user code runs
+//! after it.
+
+use super::Node;
+use super::calls::PendingCall;
+use super::construction::Construction;
+use super::objects::Entry;
+use super::peer::{Link, Peer};
+use super::responder::Responder;
+use super::state::{Lanes, State};
+use crate::error::{Error, WireError};
+use crate::object::occupant::Occupant;
+use crate::payload::{Incoming, Outgoing};
+use crate::reference::handle::Handle;
+use crate::registry::{FunctionEntry, MessageEntries, MethodEntry};
+use rref_core::lifetime::ImportState;
+use rref_core::session::{Accept, Class};
+use rref_core::wire::{
+    Call, Create, Frame, Limits, Name, NameKind, Payload, PeerInfo, Reply, Source, Stamped, Status, Target,
+};
+use rref_core::{NodeUid, ObjectId, Seq, Stamp};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Names a peer may announce in one session.
+const NAMES_LIMIT: usize = 65_536;
+/// Third nodes a peer may tell of.
+const PEERS_LIMIT: usize = 65_536;
+
+/// A peer's name, matched with what is registered here.
+pub(crate) struct NamedEntry {
+    path: Arc<str>,
+    schema: u128,
+    entry: Named,
+}
+
+enum Named {
+    Function(Arc<FunctionEntry>),
+    Message(Arc<MessageEntries>),
+    Method(Arc<MethodEntry>),
+    Type,
+    /// Not registered, or with other types: every use is answered with this.
+    Refused(WireError),
+}
+
+/// Why a session cannot go on.
+type Broken = String;
+
+impl Node {
+    /// Takes in a frame of `from`'s that `weight` bytes carried.
+    ///
+    /// # Errors
+    /// What the peer did wrong; the session with it must end.
+    pub(crate) fn receive(
+        &self,
+        state: &mut State,
+        from: NodeUid,
+        stamped: Stamped,
+        weight: usize,
+    ) -> Result<(), Broken> {
+        let Stamped { seq, ack, settled, frame } = stamped;
+        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
+        peer.frames_received += 1;
+        let progress = if let Frame::Ack(outside) = frame {
+            peer.lane
+                .ack_frame(outside.session_no, outside.at, ack, settled, outside.exceptions)
+                .map_err(|error| error.to_string())?
+        } else {
+            match peer.lane.accept(seq).map_err(|error| error.to_string())? {
+                Accept::Duplicate => return Ok(()),
+                Accept::Process => {}
+            }
+            let at = Stamp { session_no: peer.lane.session_no(), seq };
+            let class = class_of(&frame);
+            self.process(state, from, at, frame)?;
+            state.lifetime.processed(from, at);
+            let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
+            peer.lane.processed_frame(seq, ack, settled, class, weight).map_err(|error| error.to_string())?
+        };
+        let session_no = state.peers.get(&from).map_or(0, |peer| peer.lane.session_no());
+        let stamp = |seq: Seq| Stamp { session_no, seq };
+        let settles = progress.acked.is_some();
+        if let Some(acked) = progress.acked {
+            state.lifetime.on_acked(from, stamp(acked));
+        }
+        let mut lanes = Lanes { peers: &mut state.peers };
+        if let Some(upto) = progress.settled {
+            state.lifetime.on_settled(from, stamp(upto), &[], &mut lanes);
+        }
+        if let Some(except) = progress.settled_except {
+            state.lifetime.on_settled(from, stamp(except.upto), &except.exceptions, &mut lanes);
+        }
+        state.update_settled(from);
+        if settles {
+            // An acknowledged claim may settle introductions of any third node.
+            state.arm();
+        }
+        Ok(())
+    }
+
+    fn process(&self, state: &mut State, from: NodeUid, at: Stamp, frame: Frame) -> Result<(), Broken> {
+        match frame {
+            Frame::Name(name) => self.name_announced(state, from, name),
+            Frame::Peer(info) => peer_told(state, info),
+            Frame::Create(create) => self.create_arrived(state, from, at, create),
+            Frame::Call(call) | Frame::Cast(call) => self.call_arrived(state, from, at, call),
+            Frame::Reply(reply) => self.reply_arrived(state, from, at, reply),
+            Frame::Item(_) | Frame::End(_) => Err("a streaming reply, which nobody asked for".into()),
+            Frame::Cancel { call_id } => {
+                if let Some(flag) = state.peers.get(&from).and_then(|peer| peer.running.get(&call_id)) {
+                    flag.store(true, Ordering::Release);
+                }
+                Ok(())
+            }
+            Frame::Claim(objects) => state
+                .lifetime
+                .on_claim(from, &objects, &mut Lanes { peers: &mut state.peers })
+                .map_err(|error| error.to_string()),
+            Frame::Release(objects) => {
+                state.lifetime.on_release(from, &objects).map_err(|error| error.to_string())
+            }
+            Frame::Gone(objects) => state.lifetime.on_gone(from, &objects).map_err(|error| error.to_string()),
+            Frame::Chunk(chunk) => match state.peers.get_mut(&from) {
+                Some(peer) => peer.assembly.chunk(chunk, &Limits::DEFAULT).map_err(|error| error.to_string()),
+                None => Ok(()),
+            },
+            Frame::Credit { calls } => {
+                if let Some(peer) = state.peers.get_mut(&from) {
+                    peer.outbound.credit(calls);
+                }
+                Ok(())
+            }
+            Frame::Leave(_) => {
+                let name = state.name_of(from);
+                tracing::info!("`{name}` has left");
+                state.peer_died(from, "it left the cluster".into());
+                Ok(())
+            }
+            // Outside the sequence: taken in before this point.
+            Frame::Ack(_) => Ok(()),
+        }
+    }
+
+    fn name_announced(&self, state: &mut State, from: NodeUid, name: Name) -> Result<(), Broken> {
+        let entry = self.match_name(&name);
+        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
+        if name.index as usize != peer.names_received.len() + 1 || peer.names_received.len() >= NAMES_LIMIT {
+            return Err(format!("name index {} out of order", name.index));
+        }
+        let entry = NamedEntry { path: name.path.into(), schema: name.schema, entry };
+        peer.names_received.push(Arc::new(entry));
+        Ok(())
+    }
+
+    fn match_name(&self, name: &Name) -> Named {
+        let registry = &self.inner().registry;
+        let path = name.path.as_str();
+        let (schema, entry) = match name.kind {
+            NameKind::Function => match registry.functions.get(path) {
+                Some(entry) => (entry.schema, Named::Function(entry.clone())),
+                None => return not_registered(path, "function"),
+            },
+            NameKind::Method => match registry.methods.get(path) {
+                Some(entry) => (entry.schema, Named::Method(entry.clone())),
+                None => return not_registered(path, "method"),
+            },
+            NameKind::Message => match registry.messages(path) {
+                Some(entries) => (entries.schema, Named::Message(entries.clone())),
+                None => return not_registered(path, "message"),
+            },
+            NameKind::Type => return Named::Type,
+        };
+        if schema != name.schema {
+            return Named::Refused(WireError::Schema { path: name.path.clone(), theirs: schema });
+        }
+        entry
+    }
+
+    /// Counts the handles of a frame and completes its chunked parts.
+    fn import(
+        &self,
+        state: &mut State,
+        from: NodeUid,
+        at: Stamp,
+        payload: Payload,
+    ) -> Result<Imports, Broken> {
+        let mut payload = payload;
+        if payload.transfer != 0
+            && let Some(peer) = state.peers.get_mut(&from)
+        {
+            peer.assembly.finish(&mut payload, &Limits::DEFAULT).map_err(|error| error.to_string())?;
+        }
+        let mut lanes = Lanes { peers: &mut state.peers };
+        let imported = state.lifetime.import(&payload.refs, from, at, &mut lanes);
+        let mut gone = None;
+        let mut handles = Vec::with_capacity(imported.len());
+        for import in imported {
+            if let (ImportState::Gone(reason), None) = (&import.state, &gone) {
+                gone = Some(Error::from(reason.clone()));
+            }
+            let owner = import.key.id.owner;
+            handles.push(Handle::counted(self, import.key));
+            if owner != self.uid() && owner != from {
+                state.wake(owner);
+            }
+        }
+        if !handles.is_empty() {
+            state.arm();
+        }
+        Ok(Imports { incoming: Incoming::new(self, handles, payload.body, payload.segments), gone })
+    }
+
+    fn create_arrived(
+        &self,
+        state: &mut State,
+        from: NodeUid,
+        at: Stamp,
+        create: Create,
+    ) -> Result<(), Broken> {
+        let Imports { incoming, gone } = self.import(state, from, at, create.payload)?;
+        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
+        peer.grant.received().map_err(|error| error.to_string())?;
+        let id = state.lifetime.on_create(from, create.create_no).map_err(|error| error.to_string())?;
+        state.objects.insert(id, Entry::Pending(VecDeque::new()));
+        let construction = Construction::new(self, id, Some(from));
+        state.unpark(id);
+        if let Some(error) = gone {
+            state.after(move || construction.fail(error));
+            return Ok(());
+        }
+        match create.source {
+            Source::Function { name } => {
+                let entry = state.named(from, name)?;
+                state.after(move || match &entry.entry {
+                    Named::Function(function) => (function.create)(incoming, construction),
+                    other => construction.fail(Error::CreateFailed(refusal(other, &entry.path).to_string())),
+                });
+            }
+            Source::Message { object, name } => {
+                let entry = state.named(from, name)?;
+                let node = self.clone();
+                let waiter = Box::new(move |occupant: Result<Arc<dyn Occupant>, Error>, counted: bool| {
+                    // Once the handler is queued, the seat outlives it.
+                    let _count = counted.then(|| Counted { node: node.clone(), object });
+                    let occupant = match occupant {
+                        Ok(occupant) => occupant,
+                        Err(error) => return construction.fail(error),
+                    };
+                    match message_entry(&entry, &*occupant) {
+                        Ok(message) => (message.create)(occupant.seat(), incoming, construction),
+                        Err(error) => construction.fail(error.at(node.name(), entry.schema, 0)),
+                    }
+                });
+                state.with_object(object, waiter);
+            }
+            Source::Copy { .. } => {
+                state
+                    .after(move || construction.fail(Error::CreateFailed("copies are not supported".into())));
+            }
+        }
+        Ok(())
+    }
+
+    fn call_arrived(&self, state: &mut State, from: NodeUid, at: Stamp, call: Call) -> Result<(), Broken> {
+        let Imports { incoming, gone } = self.import(state, from, at, call.payload)?;
+        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
+        peer.grant.received().map_err(|error| error.to_string())?;
+        let cancel = (call.call_id != 0).then(|| Arc::new(AtomicBool::new(false)));
+        if let Some(cancel) = &cancel
+            && peer.running.insert(call.call_id, cancel.clone()).is_some()
+        {
+            return Err(format!("call {} while it is under way", call.call_id));
+        }
+        let (name, object) = match call.target {
+            Target::Function { name } => (Some(name), None),
+            Target::Message { object, name }
+            | Target::Method { object, name }
+            | Target::Fetch { object, name } => (Some(name), Some(object)),
+            Target::Ready { object } => (None, Some(object)),
+        };
+        let entry = match name {
+            Some(name) => Some(state.named(from, name)?),
+            None => None,
+        };
+        let function = entry.as_ref().map_or_else(|| Arc::from("ready"), |entry| entry.path.clone());
+        let mut responder = Responder {
+            node: self.clone(),
+            caller: from,
+            call_id: call.call_id,
+            object: None,
+            function,
+            cancel,
+            answered: false,
+        };
+        if let Some(error) = gone {
+            state.after(move || responder.complete(Err(error)));
+            return Ok(());
+        }
+        let Some(object) = object else {
+            let Some(entry) = entry else { return Ok(()) };
+            state.after(move || match &entry.entry {
+                Named::Function(function) => (function.call)(incoming, responder),
+                other => responder.complete(Err(refusal(other, &entry.path))),
+            });
+            return Ok(());
+        };
+        let target = call.target;
+        state.with_object(
+            object,
+            Box::new(move |occupant, counted| {
+                responder.object = counted.then_some(object);
+                match occupant {
+                    Ok(occupant) => run(target, entry, &*occupant, incoming, responder),
+                    Err(error) => responder.complete(Err(error)),
+                }
+            }),
+        );
+        Ok(())
+    }
+
+    fn reply_arrived(&self, state: &mut State, from: NodeUid, at: Stamp, reply: Reply) -> Result<(), Broken> {
+        let Imports { incoming, .. } = self.import(state, from, at, reply.payload)?;
+        let owner = state.name_of(from);
+        match state.calls.remove(&reply.call_id) {
+            Some(call) if call.owner == from => {
+                let PendingCall { reply: waiting, schema, .. } = call;
+                let status = reply.status;
+                state.after(move || {
+                    let result = match status {
+                        Status::Ok => Ok(incoming),
+                        Status::Failed => Err(remote_error(&incoming, &owner, schema)),
+                    };
+                    // Nobody may wait any more; then the result and its handles are dropped here.
+                    drop(waiting.send(result));
+                });
+            }
+            Some(other) => {
+                state.calls.insert(reply.call_id, other);
+                return Err(format!("a reply to call {}, which was another node's", reply.call_id));
+            }
+            // The caller gave up.
+            None => state.later(incoming),
+        }
+        Ok(())
+    }
+}
+
+/// What came with a frame, its handles counted.
+struct Imports {
+    incoming: Incoming,
+    /// Set if a handle points at an object of this node that is gone: the call fails with it.
+    gone: Option<Error>,
+}
+
+/// Counts as a reference to an object until it is dropped.
+struct Counted {
+    node: Node,
+    object: ObjectId,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.node.lock().lifetime.call_finished(self.object);
+    }
+}
+
+impl State {
+    fn named(&self, from: NodeUid, name: u32) -> Result<Arc<NamedEntry>, Broken> {
+        self.peers
+            .get(&from)
+            .and_then(|peer| peer.names_received.get((name as usize).wrapping_sub(1)))
+            .cloned()
+            .ok_or_else(|| format!("name index {name} was never announced"))
+    }
+
+    /// Brings the settled watermark for a peer up to date.
+    pub(crate) fn update_settled(&mut self, uid: NodeUid) {
+        let settled = self.lifetime.settled_for(uid);
+        if let Some(peer) = self.peers.get_mut(&uid)
+            && settled > peer.settled
+        {
+            peer.settled = settled;
+            peer.lane.owe_ack();
+        }
+    }
+}
+
+fn class_of(frame: &Frame) -> Class {
+    match frame {
+        Frame::Create(_)
+        | Frame::Call(_)
+        | Frame::Cast(_)
+        | Frame::Reply(_)
+        | Frame::Item(_)
+        | Frame::End(_)
+        | Frame::Chunk(_) => Class::User,
+        _ => Class::Control,
+    }
+}
+
+fn peer_told(state: &mut State, info: PeerInfo) -> Result<(), Broken> {
+    if info.uid == state.lifetime.me() || state.peers.contains_key(&info.uid) {
+        return Ok(());
+    }
+    if state.peers.len() >= PEERS_LIMIT {
+        return Err("it tells of too many nodes".into());
+    }
+    // A name that is known keeps its node until that one is lost.
+    let known = state.by_name.get(&info.name).and_then(|uid| state.peers.get(uid));
+    if known.is_none_or(|peer| matches!(peer.link, Link::Dead(_))) {
+        state.by_name.insert(info.name.clone(), info.uid);
+    }
+    state.peers.insert(info.uid, Peer::new(info));
+    Ok(())
+}
+
+fn not_registered(path: &str, kind: &str) -> Named {
+    let item = path.rsplit("::").next().unwrap_or(path);
+    let call = match kind {
+        "message" => format!(".register::<T>() for the object `T` that lists `{item}`"),
+        _ => format!(".{kind}({item})"),
+    };
+    Named::Refused(WireError::NotRegistered { what: path.to_string(), call })
+}
+
+/// Why an entry cannot be used as it was.
+fn refusal(entry: &Named, path: &str) -> Error {
+    match entry {
+        Named::Refused(error) => error.clone().at("", 0, 0),
+        _ => Error::Decode(format!("`{path}` is not what the call takes it for")),
+    }
+}
+
+fn message_entry<'a>(
+    entry: &'a NamedEntry,
+    occupant: &dyn Occupant,
+) -> Result<&'a crate::registry::MessageEntry, WireError> {
+    match &entry.entry {
+        Named::Message(entries) => entries.by_seat.get(&occupant.seat_type()).ok_or_else(|| {
+            let object = occupant.wire_name();
+            let item = object.rsplit("::").next().unwrap_or(&object).to_string();
+            WireError::NotRegistered {
+                what: format!("{} for {object}", entry.path),
+                call: format!(".register::<{item}>()"),
+            }
+        }),
+        Named::Refused(error) => Err(error.clone()),
+        _ => Err(WireError::Decode(format!("`{}` is not a message", entry.path))),
+    }
+}
+
+/// Does what a call asks of an object that is there.
+fn run(
+    target: Target,
+    entry: Option<Arc<NamedEntry>>,
+    occupant: &dyn Occupant,
+    incoming: Incoming,
+    responder: Responder,
+) {
+    let node = incoming.node.clone();
+    match (target, entry) {
+        (Target::Message { .. }, Some(entry)) => match message_entry(&entry, occupant) {
+            Ok(message) => (message.call)(occupant.seat(), incoming, responder),
+            Err(error) => responder.complete(Err(error.at(node.name(), entry.schema, 0))),
+        },
+        (Target::Method { .. }, Some(entry)) => match &entry.entry {
+            Named::Method(method) if method.seat == occupant.seat_type() => {
+                (method.call)(occupant.seat(), incoming, responder);
+            }
+            Named::Method(method) => {
+                let (expected, found) = (method.object.to_string(), occupant.wire_name().into_owned());
+                responder.complete(Err(Error::WrongType { expected, found }));
+            }
+            other => responder.complete(Err(refusal(other, &entry.path))),
+        },
+        (Target::Fetch { .. }, Some(entry)) => occupant.fetch(&node, &entry.path, entry.schema, responder),
+        _ => responder.complete(Ok(Outgoing::default())),
+    }
+}
+
+fn remote_error(incoming: &Incoming, owner: &str, schema: u128) -> Error {
+    match postcard::from_bytes::<WireError>(&incoming.body) {
+        Ok(error) => error.at(owner, schema, 0),
+        Err(_) => Error::Decode("the owner reported an error of an unknown kind".into()),
+    }
+}

@@ -1,0 +1,71 @@
+//! The objects of this node, and the calls that wait for them to exist.
+
+use super::state::State;
+use crate::error::{Error, Gone, Result};
+use crate::object::occupant::Occupant;
+use rref_core::ObjectId;
+use rref_core::lifetime::Arrival;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What to do with an object once it is there, or with the reason why it is not.
+///
+/// If the second argument is true, the call was counted as a reference to the object, and
+/// `call_finished` is due when it ends.
+pub(crate) type Waiter = Box<dyn FnOnce(Result<Arc<dyn Occupant>>, bool) + Send>;
+
+/// Calls that may wait for one object to be created.
+const WAITING_LIMIT: usize = 65_536;
+
+/// An object of this node.
+pub(crate) enum Entry {
+    /// Under construction; calls wait in order.
+    Pending(VecDeque<Waiter>),
+    /// There.
+    Live(Arc<dyn Occupant>),
+    /// There is none, for this reason; kept while somebody holds it.
+    Failed(Error),
+}
+
+impl State {
+    /// Gives `waiter` the object, now or when it exists, after what was asked before.
+    ///
+    /// `waiter` runs after the state is unlocked.
+    pub(crate) fn with_object(&mut self, id: ObjectId, waiter: Waiter) {
+        let (result, counted) = match self.lifetime.call_arrived(id) {
+            Arrival::Run | Arrival::Wait => match self.objects.get_mut(&id) {
+                Some(Entry::Live(occupant)) => (Ok(occupant.clone()), true),
+                Some(Entry::Pending(queue)) if queue.len() < WAITING_LIMIT => {
+                    return queue.push_back(waiter);
+                }
+                Some(Entry::Pending(_)) => {
+                    (Err(self.overloaded(format!("{WAITING_LIMIT} calls wait for {id} to be created"))), true)
+                }
+                Some(Entry::Failed(error)) => (Err(error.clone()), true),
+                None => (Err(Error::Gone(Gone::Freed)), true),
+            },
+            Arrival::Park => {
+                let parked = self.parked.entry(id).or_default();
+                if parked.len() < WAITING_LIMIT {
+                    return parked.push(waiter);
+                }
+                let reason = format!("{WAITING_LIMIT} calls wait for {id}, which is not created yet");
+                (Err(self.overloaded(reason)), false)
+            }
+            Arrival::Failed(reason) | Arrival::Gone(reason) => (Err(Error::from(reason)), false),
+            Arrival::NotOwner => (Err(Error::Gone(Gone::Freed)), false),
+        };
+        self.after(move || waiter(result, counted));
+    }
+
+    fn overloaded(&self, reason: String) -> Error {
+        Error::Overloaded { node: self.name.clone(), reason }
+    }
+
+    /// The creation of `id` has arrived: calls that came before it are asked for again.
+    pub(crate) fn unpark(&mut self, id: ObjectId) {
+        for waiter in self.parked.remove(&id).unwrap_or_default() {
+            self.with_object(id, waiter);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! One other node, as this one sees it: the session with it and the connection that carries it.
+
+use super::incoming::NamedEntry;
+use super::outgoing::Message;
+use rref_core::session::{Grant, Lane, LaneLimits, Outbound, OutboundLimits};
+use rref_core::wire::{Assembly, Encoded, PeerInfo};
+use rref_core::{NodeUid, Rules, Seq};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Calls, casts and creations a peer may have under way here.
+pub(crate) const CALLS_AT_A_TIME: u64 = 65_536;
+
+/// How long a peer may be out of reach before its calls fail.
+pub(crate) const SUSPECT_AFTER: Duration = Duration::from_secs(6);
+
+/// The way to a peer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Link {
+    /// No connection, and nothing to send.
+    Idle,
+    /// A connection is being made.
+    Dialing {
+        /// Whether a Hello of ours is under way: then the smaller uid's connection stays.
+        greeted: bool,
+    },
+    /// The connection with this number carries the session.
+    Connected(u64),
+    /// Out of reach for [`SUSPECT_AFTER`]; it is still dialled. Calls fail with this reason.
+    Unreachable(String),
+    /// It said that it leaves, or is gone for good, for this reason.
+    Dead(String),
+}
+
+/// One other node.
+pub(crate) struct Peer {
+    pub(crate) info: PeerInfo,
+    pub(crate) link: Link,
+    pub(crate) lane: Lane<Encoded>,
+    pub(crate) outbound: Outbound<Message>,
+    pub(crate) assembly: Assembly,
+    /// What the peer may still send us.
+    pub(crate) grant: Grant,
+    /// The settled watermark to stamp on what goes to this peer.
+    pub(crate) settled: Seq,
+    /// Index of each of our names in this session; 0 for those not announced.
+    pub(crate) names_sent: Vec<u32>,
+    pub(crate) next_name: u32,
+    /// The peer's names, from index 1.
+    pub(crate) names_received: Vec<Arc<NamedEntry>>,
+    /// Owners whose addresses the peer has been told.
+    pub(crate) told: BTreeSet<NodeUid>,
+    /// Calls of the peer's that have not been answered, with the flag that cancels each.
+    pub(crate) running: BTreeMap<u64, Arc<AtomicBool>>,
+    /// Wakes the connection's task; absent while it runs anyway.
+    pub(crate) waker: Option<Waker>,
+    /// An acknowledgement has waited long enough for company.
+    pub(crate) ack_now: bool,
+    /// Numbers connections, so that an older one's task notices that it is replaced.
+    pub(crate) connections: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) frames_sent: u64,
+    pub(crate) frames_received: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(info: PeerInfo) -> Peer {
+        Peer {
+            info,
+            link: Link::Idle,
+            lane: Lane::new(Rules::ALL, LaneLimits::default()),
+            outbound: Outbound::new(OutboundLimits::default()),
+            assembly: Assembly::new(),
+            grant: Grant::new(CALLS_AT_A_TIME),
+            settled: 0,
+            names_sent: Vec::new(),
+            next_name: 0,
+            names_received: Vec::new(),
+            told: BTreeSet::new(),
+            running: BTreeMap::new(),
+            waker: None,
+            ack_now: false,
+            connections: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            frames_sent: 0,
+            frames_received: 0,
+        }
+    }
+
+    /// Whether it makes sense to queue something for it.
+    pub(crate) fn takes_messages(&self) -> bool {
+        !matches!(self.link, Link::Dead(_))
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.link, Link::Connected(_))
+    }
+
+    /// Whether everything for it has been sent and acknowledged.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.outbound.is_empty() && self.lane.unacked_frames() == 0
+    }
+}

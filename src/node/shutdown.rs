@@ -1,0 +1,207 @@
+//! How a node leaves: it finishes what it has begun, gives back what it holds, and says what leaked.
+//!
+//! Everything is bounded: a dead peer or a handler that never ends delays it, but not for ever.
+
+use super::state::{Lanes, Phase};
+use super::{Entry, Node};
+use crate::error::Error;
+use rref_core::ObjectId;
+use rref_core::lifetime::HandleKey;
+use rref_core::session::Class;
+use rref_core::wire::{Frame, LeaveStage};
+use std::fmt;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Pause between two looks at whether everything is done.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What a node still had when it left.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// References that nobody had let go of: see [`Leak`]. Empty in a program that drops what it makes.
+    pub leaked: Vec<Leak>,
+    /// Whether all work was done, and all peers informed, within the deadline.
+    pub complete: bool,
+}
+
+/// A reference that was still held when the node left.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Leak {
+    /// The object.
+    pub object: ObjectId,
+    /// The name of its type, where this node knows it.
+    pub type_name: String,
+    /// The node that owns it.
+    pub owner: String,
+    /// The node that asked for it.
+    pub creator: String,
+    /// The nodes that hold it; for objects of other nodes this one only.
+    pub holders: Vec<String>,
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} of `{}`, created by `{}`, is still held by {}",
+            if self.type_name.is_empty() { "object" } else { &self.type_name },
+            self.object,
+            self.owner,
+            self.creator,
+            self.holders.join(", ")
+        )
+    }
+}
+
+impl Node {
+    /// Leaves the cluster.
+    ///
+    /// New calls fail with [`Error::ShuttingDown`]. Calls under way, here and to others, are waited
+    /// for; then every reference that is still held is given back, and reported as a leak. Bounded by
+    /// [`Builder::shutdown_deadline`](crate::Builder::shutdown_deadline). A second call does nothing.
+    pub async fn shutdown(&self) -> ShutdownReport {
+        {
+            let mut state = self.lock();
+            if state.phase != Phase::Running {
+                return ShutdownReport { leaked: Vec::new(), complete: true };
+            }
+            state.phase = Phase::Draining;
+        }
+        let deadline = Instant::now() + self.inner().config.shutdown_deadline;
+        let mut complete = self.wait_while(deadline, Node::is_busy).await;
+        let leaked = self.leaks();
+        for leak in &leaked {
+            tracing::warn!("leaked: {leak}; drop every RRef before shutdown()");
+        }
+        self.give_back();
+        complete &= self.wait_while(deadline, Node::owes_peers).await;
+        self.say_goodbye();
+        complete &= self.wait_while(deadline, Node::owes_peers).await;
+        self.close();
+        if !complete {
+            tracing::warn!(
+                "node `{}` left before all was done: its shutdown deadline has passed",
+                self.name()
+            );
+        }
+        ShutdownReport { leaked, complete }
+    }
+
+    /// Waits while `condition` holds; false if the deadline passes first.
+    async fn wait_while(&self, deadline: Instant, condition: fn(&Node) -> bool) -> bool {
+        while condition(self) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+        true
+    }
+
+    /// Whether calls of others are under way here, or own calls there, or releases are on their way.
+    fn is_busy(&self) -> bool {
+        let state = self.lock();
+        let live = |uid| state.peers.get(&uid).is_some_and(|peer| peer.is_connected());
+        state.calls.values().any(|call| live(call.owner))
+            || state.peers.values().any(|peer| peer.is_connected() && !peer.running.is_empty())
+            || (state.lifetime.pin_count() > 0 && state.peers.values().any(|peer| peer.is_connected()))
+    }
+
+    /// Whether a peer that listens has not acknowledged everything.
+    fn owes_peers(&self) -> bool {
+        let state = self.lock();
+        state.lifetime.pending_releases() > 0
+            || state.peers.values().any(|peer| peer.is_connected() && !peer.is_quiet())
+    }
+
+    /// What is still held.
+    fn leaks(&self) -> Vec<Leak> {
+        let state = self.lock();
+        let owned = state.lifetime.owned().filter(|owned| owned.local > 0 || !owned.holders.is_empty()).map(
+            |owned| {
+                let mut holders: Vec<String> = owned.holders.iter().map(|uid| state.name_of(*uid)).collect();
+                if owned.local > 0 {
+                    holders.push(self.name().to_string());
+                }
+                let type_name = match state.objects.get(&owned.id) {
+                    Some(Entry::Live(occupant)) => occupant.wire_name().into_owned(),
+                    _ => String::new(),
+                };
+                (owned.id, type_name, holders)
+            },
+        );
+        let held = state
+            .lifetime
+            .held()
+            .filter(|held| held.handles > 0 && held.broken.is_none())
+            .map(|held| (held.id, String::new(), vec![self.name().to_string()]));
+        owned
+            .chain(held)
+            .map(|(object, type_name, holders)| Leak {
+                object,
+                type_name,
+                owner: state.name_of(object.owner),
+                creator: state.name_of(object.creator),
+                holders,
+            })
+            .collect()
+    }
+
+    /// Gives back every reference to objects of others. Handles that users still have are dead.
+    fn give_back(&self) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let held: Vec<(HandleKey, u64)> = state
+            .lifetime
+            .held()
+            .map(|held| (HandleKey { id: held.id, generation: held.generation }, held.handles))
+            .collect();
+        let mut lanes = Lanes { peers: &mut state.peers };
+        for (key, handles) in held {
+            for _ in 0..handles {
+                state.lifetime.drop_handle(key, &mut lanes);
+            }
+        }
+        state.lifetime.flush_all(&mut lanes);
+        let uids: Vec<_> = state.peers.keys().copied().collect();
+        for uid in uids {
+            state.wake(uid);
+        }
+    }
+
+    fn say_goodbye(&self) {
+        let mut state = self.lock();
+        let uids: Vec<_> = state.peers.keys().copied().collect();
+        for uid in uids {
+            if let Some(peer) = state.peers.get_mut(&uid).filter(|peer| peer.is_connected())
+                && peer.push(Class::Control, &Frame::Leave(LeaveStage::Leaving)).is_ok()
+            {
+                state.wake(uid);
+            }
+        }
+    }
+
+    /// Ends everything at once: connections, objects, calls.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Closed;
+        let node = self.name().to_string();
+        for (_, call) in std::mem::take(&mut state.calls) {
+            let error = Error::ShuttingDown { node: node.clone() };
+            state.after(move || drop(call.reply.send(Err(error))));
+        }
+        let objects = std::mem::take(&mut state.objects);
+        let parked = std::mem::take(&mut state.parked);
+        state.later((objects, parked));
+        let uids: Vec<_> = state.peers.keys().copied().collect();
+        for uid in uids {
+            state.peer_died(uid, format!("node `{node}` has shut down"));
+        }
+        drop(state);
+        self.inner().closed.send_replace(true);
+        self.inner().peers_changed.notify_waiters();
+    }
+}

@@ -1,0 +1,316 @@
+//! All state of a node, behind one lock that is held briefly and never across an await.
+//!
+//! No user code runs under the lock: what may run some (dropping a handle, waking a caller, a
+//! handler) is put off with [`State::after`] until the lock is released.
+
+use super::calls::PendingCall;
+use super::home::Home;
+use super::objects::{Entry, Waiter};
+use super::peer::{Link, Peer};
+use crate::error::{Error, Result};
+use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
+use rref_core::session::{AckDue, Class};
+use rref_core::wire::{Frame, GoneReason, Limits, encode};
+use rref_core::{NodeUid, ObjectId, Stamp};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+
+/// How far a node's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Running,
+    /// It takes no new calls of its own and finishes what it has.
+    Draining,
+    Closed,
+}
+
+type After = Box<dyn FnOnce() + Send>;
+
+/// All state of one node.
+pub(crate) struct State {
+    pub(crate) name: String,
+    pub(crate) phase: Phase,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) peers: BTreeMap<NodeUid, Peer>,
+    pub(crate) by_name: HashMap<String, NodeUid>,
+    pub(crate) objects: HashMap<ObjectId, Entry>,
+    /// Calls for objects whose creation has not arrived.
+    pub(crate) parked: BTreeMap<ObjectId, Vec<Waiter>>,
+    pub(crate) calls: HashMap<u64, PendingCall>,
+    pub(crate) next_call: u64,
+    /// Peers that want a connection.
+    pub(crate) to_dial: Vec<NodeUid>,
+    after: Vec<After>,
+    home: Arc<Home>,
+}
+
+impl State {
+    pub(crate) fn new(name: String, lifetime: Lifetime, home: Arc<Home>) -> State {
+        State {
+            name,
+            phase: Phase::Running,
+            lifetime,
+            peers: BTreeMap::new(),
+            by_name: HashMap::new(),
+            objects: HashMap::new(),
+            parked: BTreeMap::new(),
+            calls: HashMap::new(),
+            next_call: 1,
+            to_dial: Vec::new(),
+            after: Vec::new(),
+            home,
+        }
+    }
+
+    /// Runs `task` once the lock is released, after what was put off before.
+    pub(crate) fn after(&mut self, task: impl FnOnce() + Send + 'static) {
+        self.after.push(Box::new(task));
+    }
+
+    /// Drops `value` once the lock is released.
+    pub(crate) fn later<T: Send + 'static>(&mut self, value: T) {
+        if std::mem::needs_drop::<T>() {
+            self.after(move || drop(value));
+        }
+    }
+
+    /// Starts the batch timer, unless it runs.
+    pub(crate) fn arm(&self) {
+        self.home.arm();
+    }
+
+    /// The batch timer has run out: sends the releases and acknowledgements that found no company.
+    pub(crate) fn batch_over(&mut self) {
+        self.lifetime.flush_all(&mut Lanes { peers: &mut self.peers });
+        let uids: Vec<NodeUid> = self.peers.keys().copied().collect();
+        for uid in uids {
+            self.update_settled(uid);
+            if let Some(peer) = self.peers.get_mut(&uid)
+                && (peer.lane.ack_due() != AckDue::No || peer.lane.unacked_frames() > 0)
+            {
+                peer.ack_now = true;
+                self.wake(uid);
+            }
+        }
+    }
+
+    /// Somebody should send what is queued for `to`: its connection, or one that is to be made.
+    pub(crate) fn wake(&mut self, to: NodeUid) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        match peer.link {
+            Link::Connected(_) => {
+                if let Some(waker) = peer.waker.take() {
+                    waker.wake();
+                }
+            }
+            Link::Idle => {
+                peer.link = Link::Dialing { greeted: false };
+                self.to_dial.push(to);
+            }
+            Link::Dialing { .. } | Link::Unreachable(_) | Link::Dead(_) => {}
+        }
+    }
+
+    /// The uid of a node that is known by name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPeer`], [`Error::OwnerDied`], [`Error::Unreachable`], [`Error::ShuttingDown`].
+    pub(crate) fn find(&self, name: &str) -> Result<NodeUid> {
+        let uid = *self
+            .by_name
+            .get(name)
+            .ok_or_else(|| Error::UnknownPeer { peer: name.to_string(), node: self.name.clone() })?;
+        self.check(uid)?;
+        Ok(uid)
+    }
+
+    /// Whether calls to `uid` have a chance.
+    pub(crate) fn check(&self, uid: NodeUid) -> Result<()> {
+        if self.phase != Phase::Running {
+            return Err(Error::ShuttingDown { node: self.name.clone() });
+        }
+        let Some(peer) = self.peers.get(&uid) else {
+            let reason = "its address has not been told".to_string();
+            return Err(Error::Unreachable { peer: uid.to_string(), reason });
+        };
+        let name = peer.info.name.clone();
+        match &peer.link {
+            Link::Dead(reason) => Err(Error::OwnerDied { owner: name, reason: reason.clone() }),
+            Link::Unreachable(reason) => Err(Error::Unreachable { peer: name, reason: reason.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The name of a node, or its uid while the name is not known.
+    pub(crate) fn name_of(&self, uid: NodeUid) -> String {
+        if uid == self.lifetime.me() {
+            return self.name.clone();
+        }
+        self.peers.get(&uid).map_or_else(|| uid.to_string(), |peer| peer.info.name.clone())
+    }
+
+    /// A call or cast of `caller`'s has ended here.
+    pub(crate) fn call_done(&mut self, caller: NodeUid, call_id: u64) {
+        if let Some(peer) = self.peers.get_mut(&caller) {
+            peer.running.remove(&call_id);
+        }
+        self.return_credit(caller);
+    }
+
+    /// A creation of `creator`'s has ended here.
+    pub(crate) fn creation_done(&mut self, creator: Option<NodeUid>) {
+        if let Some(creator) = creator {
+            self.return_credit(creator);
+        }
+    }
+
+    fn return_credit(&mut self, to: NodeUid) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        peer.grant.done();
+        if let Some(calls) = peer.grant.update()
+            && peer.push(Class::Control, &Frame::Credit { calls }).is_ok()
+        {
+            self.wake(to);
+        }
+    }
+
+    /// Fails all calls to `uid`: those that may have reached it end as unknown.
+    pub(crate) fn fail_calls(&mut self, uid: NodeUid, reason: &str) {
+        let Some(peer) = self.peers.get_mut(&uid) else { return };
+        let transmitted = peer.lane.transmitted();
+        let name = peer.info.name.clone();
+        let unsent = peer.outbound.cancel(|message| message.call_id().is_some());
+        self.later(unsent);
+        let lost: Vec<u64> =
+            self.calls.iter().filter(|(_, call)| call.owner == uid).map(|(id, _)| *id).collect();
+        for id in lost {
+            if let Some(call) = self.calls.remove(&id) {
+                let error = call.lost(&name, reason, transmitted);
+                self.after(move || drop(call.reply.send(Err(error))));
+            }
+        }
+    }
+
+    /// `uid` is gone for good: its objects are lost, and nothing more is sent to it.
+    ///
+    /// Memory that it holds here is not freed by this: it may only be the way to it that is lost.
+    pub(crate) fn peer_died(&mut self, uid: NodeUid, reason: String) {
+        self.fail_calls(uid, &reason);
+        let Some(peer) = self.peers.get_mut(&uid) else { return };
+        if matches!(peer.link, Link::Dead(_)) {
+            return;
+        }
+        peer.link = Link::Dead(reason.clone());
+        peer.lane.disconnected();
+        let waker = peer.waker.take();
+        let unsent = peer.outbound.drain();
+        peer.assembly.clear();
+        peer.running.values().for_each(|cancel| cancel.store(true, Ordering::Release));
+        self.later(unsent);
+        self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
+        self.lifetime.owner_died(uid, GoneReason::Died(reason));
+    }
+
+    /// The peer broke the protocol, or this node cannot go on with it: the session ends.
+    pub(crate) fn fail_session(&mut self, uid: NodeUid, reason: String) {
+        if let Some(peer) = self.peers.get(&uid) {
+            let peer = Peer::describe(&peer.info);
+            tracing::error!("closing the session with {peer}: {reason}; its calls fail, others go on");
+        }
+        self.peer_died(uid, reason);
+    }
+}
+
+/// Where the lifetime tables put their frames: straight into the lanes.
+pub(crate) struct Lanes<'a> {
+    pub(crate) peers: &'a mut BTreeMap<NodeUid, Peer>,
+}
+
+impl Outbox for Lanes<'_> {
+    fn enqueue(&mut self, to: NodeUid, control: Control) -> Stamp {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            // An owner nobody has told us of: nothing said to it can arrive.
+            return Stamp::ZERO;
+        };
+        let frame = match control {
+            Control::Claim(objects) => Frame::Claim(objects),
+            Control::Release(objects) => Frame::Release(objects),
+            Control::Gone(objects) => Frame::Gone(objects),
+        };
+        let at = Stamp { session_no: peer.lane.session_no(), seq: peer.lane.next_seq() };
+        if !peer.takes_messages() {
+            return at;
+        }
+        match encode(at.seq, peer.lane.processed(), peer.settled, &frame, &Limits::DEFAULT) {
+            Ok(encoded) => {
+                let weight = encoded.len();
+                peer.lane.push(Class::Control, weight, encoded);
+                peer.lane.ack_stamped();
+            }
+            // Cannot happen for frames of this size; the lane then misses nothing.
+            Err(error) => tracing::error!("cannot encode a lifetime frame: {error}"),
+        }
+        at
+    }
+}
+
+/// The state while it is locked. Unlocking does what was put off.
+pub(crate) struct Locked<'a> {
+    /// Absent only while it is dropped.
+    guard: Option<MutexGuard<'a, State>>,
+    node: &'a super::Node,
+}
+
+impl<'a> Locked<'a> {
+    pub(crate) fn new(guard: MutexGuard<'a, State>, node: &'a super::Node) -> Locked<'a> {
+        Locked { guard: Some(guard), node }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        match &self.guard {
+            Some(guard) => guard,
+            None => unreachable!("the guard is taken only by drop"),
+        }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        match &mut self.guard {
+            Some(guard) => guard,
+            None => unreachable!("the guard is taken only by drop"),
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(mut state) = self.guard.take() else { return };
+        for effect in state.lifetime.take_effects() {
+            match effect {
+                Effect::Free(id) => {
+                    let entry = state.objects.remove(&id);
+                    state.later(entry);
+                }
+                // The owner answers each call itself; when it is lost they are failed together.
+                Effect::Broken(..) => {}
+                Effect::FlushReleases => state.home.arm(),
+            }
+        }
+        let after = std::mem::take(&mut state.after);
+        let to_dial = std::mem::take(&mut state.to_dial);
+        drop(state);
+        for uid in to_dial {
+            self.node.dial_soon(uid);
+        }
+        for task in after {
+            task();
+        }
+    }
+}
