@@ -3,7 +3,7 @@
 use crate::{data::Data, options::Options};
 use anyhow::{Context, Result, anyhow};
 use ndarray::{Array1, ArrayD};
-use rref::{Node, RRef, Request, Tensor};
+use rref::{Node, RRef, Tensor};
 use rref_actors::pipeline::{
     Connect, Disconnect, EpochReport, Evaluate, LoadInputs, LoadLabels, Parameters, Stage, StageError, Train,
     stage,
@@ -117,7 +117,7 @@ type Answer<R> = Result<Result<R, StageError>, rref::Error>;
 
 /// Requests that no stage can refuse, in the form of those that it can, numbered by stage.
 fn plain<R: Send + 'static>(
-    requests: impl Iterator<Item = Request<R>>,
+    requests: impl Iterator<Item = impl Future<Output = Result<R, rref::Error>> + Send + 'static>,
 ) -> impl Iterator<Item = (usize, impl Future<Output = Answer<R>> + Send + 'static)> {
     requests.enumerate().map(|(k, request)| (k, async move { request.await.map(Ok) }))
 }

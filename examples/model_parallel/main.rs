@@ -59,12 +59,12 @@ fn main() -> ExitCode {
 async fn run(options: Options) -> Result<()> {
     let human = Human::new(options.json);
     let data = Data::load();
-    let mut cluster = launch::local(options.stages).start(node).await.context("cannot start the workers")?;
+    let cluster = launch::local(options.stages).start(node).await.context("cannot start the workers")?;
     human.line(&options.headline(&data));
 
     let pipeline = Pipeline::create(cluster.node(), &options, &data)?;
     pipeline.prepare(&data).await?;
-    let training = train(&pipeline, &mut cluster, &options, &human).await?;
+    let training = train(&pipeline, &cluster, &options, &human).await?;
     let trained = pipeline.parameters().await?;
 
     // The reference loop keeps a core busy for seconds: on a thread of its own, so that this node goes
@@ -126,7 +126,7 @@ pub struct Training {
 
 async fn train(
     pipeline: &Pipeline,
-    cluster: &mut launch::Cluster,
+    cluster: &launch::Cluster,
     options: &Options,
     human: &Human,
 ) -> Result<Training> {
@@ -178,7 +178,7 @@ async fn train(
 /// comes next fails is a matter of time; that something does is not.
 async fn train_and_kill(
     pipeline: &Pipeline,
-    cluster: &mut launch::Cluster,
+    cluster: &launch::Cluster,
     options: &Options,
     victim: usize,
     middle: Duration,

@@ -20,7 +20,7 @@ pub struct Options {
     #[arg(long, default_value_t = 12)]
     pub epochs: u32,
     /// Width of the hidden layers
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 512)]
     pub hidden: usize,
     /// Of the initial weights and the order of the rows
     #[arg(long, default_value_t = 1)]
@@ -78,14 +78,14 @@ impl From<Schedule> for pipeline::Schedule {
 }
 
 /// Step width and momentum of the optimiser; not options, because the digits need no others.
-const LEARNING_RATE: f32 = 0.05;
+const LEARNING_RATE: f32 = 0.03;
 const MOMENTUM: f32 = 0.9;
 
 impl Options {
     /// What clap cannot see: options that contradict each other.
     pub fn check(&self) -> Result<()> {
-        if !(1..=16).contains(&self.stages) {
-            bail!("--stages must be 1 to 16: each is a process");
+        if !(1..=8).contains(&self.stages) {
+            bail!("--stages must be 1 to 8: each is a process and a layer or more");
         }
         if self.epochs == 0 || self.hidden == 0 {
             bail!("--epochs and --hidden must be at least 1");
@@ -104,10 +104,10 @@ impl Options {
         Ok(())
     }
 
-    /// Dense layers of the network: enough for every stage to have two, so that no stage is left with
-    /// the thin last layer alone and the load is nearly even.
+    /// Dense layers of the network: four, so that two stages carry nearly the same load, or one a stage.
+    /// More would be harder to train, and are not needed for digits.
     fn dense_layers(&self) -> usize {
-        2 * self.stages
+        self.stages.max(4)
     }
 
     /// What each stage is told at its creation.

@@ -41,12 +41,19 @@ fn paint_losses<'a>(area: &Area<'a>, summary: &Summary) -> Painted<'a> {
         summary.test_accuracy
     );
     let mut chart = ChartBuilder::on(area)
-        .caption(caption, ("sans-serif", 20))
+        .caption(caption, ("sans-serif", 26))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d(1.0..f64::from(summary.epochs.max(2)), 0.0..highest)?;
-    chart.configure_mesh().x_desc("epoch").y_desc("mean training loss").light_line_style(WHITE).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc("epoch")
+        .y_desc("mean training loss")
+        .x_label_formatter(&|epoch| format!("{epoch:.0}"))
+        .label_style(("sans-serif", 18))
+        .light_line_style(WHITE)
+        .draw()?;
     let points: Vec<_> = (1u32..).map(f64::from).zip(summary.losses.iter().copied()).collect();
     chart.draw_series(LineSeries::new(points.iter().copied(), FORWARD.stroke_width(2)))?;
     chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, FORWARD.filled())))?;
@@ -68,7 +75,7 @@ fn paint_stages<'a>(area: &Area<'a>, summary: &Summary, timelines: &[Vec<Span>])
     // Stage 0 on top: row k from the top lies between stages - k - 1 and stages - k.
     let row = |k: usize| (stages - k) as f64;
     let mut chart = ChartBuilder::on(area)
-        .caption(caption, ("sans-serif", 16))
+        .caption(caption, ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
@@ -77,15 +84,14 @@ fn paint_stages<'a>(area: &Area<'a>, summary: &Summary, timelines: &[Vec<Span>])
         .configure_mesh()
         .disable_y_mesh()
         .x_desc("milliseconds")
+        .label_style(("sans-serif", 18))
         .y_labels(0)
         .light_line_style(WHITE)
         .draw()?;
     for k in 0..stages {
-        let style = ("sans-serif", 13).into_font().color(&BLACK);
-        let at = area.dim_in_pixel();
+        let style = ("sans-serif", 18).into_font().color(&BLACK);
         let y = chart.backend_coord(&(0.0, row(k) - 0.5)).1 - area.get_base_pixel().1;
-        debug_assert!(y >= 0 && (y as u32) < at.1);
-        area.draw_text(&format!("stage {k}"), &style, (12, y - 7))?;
+        area.draw_text(&format!("stage {k}"), &style, (12, y - 8))?;
     }
     for (k, span) in shown() {
         let corners =
@@ -99,7 +105,7 @@ fn paint_stages<'a>(area: &Area<'a>, summary: &Summary, timelines: &[Vec<Span>])
         let middle = ((corners[0].0 + corners[1].0) / 2.0, row(k) - 0.5);
         // A number needs room: about a hundredth of the width.
         if corners[1].0 - corners[0].0 > end / 100.0 {
-            let style = ("sans-serif", 11).into_font().color(&WHITE);
+            let style = ("sans-serif", 14).into_font().color(&WHITE);
             chart.draw_series([Text::new(micro.to_string(), middle, style)])?;
         }
     }
