@@ -39,7 +39,7 @@ fn norm(x: &Tensor<f32>, k: f32) -> f32 {
 }
 
 /// The same registration on every node.
-fn node(name: &str) -> rref::Builder {
+fn node(name: &str) -> Builder {
     Node::builder(name).register::<Counter>().function(counter).function(add).method(norm)
 }
 

@@ -30,8 +30,23 @@ pub use tensor::{DType, Element, Tensor};
 /// Programs need `actix` and `serde` among their dependencies, since the derives name them.
 pub mod prelude {
     pub use crate::{
-        Accepts, Data, Error, Hosted, LocalValue, Node, Object, RRef, Rank, Request, Tensor, Value,
+        Accepts, Builder, Data, Error, Hosted, LocalValue, Node, Object, RRef, Rank, Request, Tensor, Value,
     };
     pub use actix::prelude::*;
     pub use serde::{Deserialize, Serialize};
+}
+
+/// The code in the book, which is compiled and run like any other example of the documentation.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../docs/src/introduction.md")]
+    mod introduction {}
+    #[doc = include_str!("../docs/src/model-parallel.md")]
+    mod model_parallel {}
+    #[doc = include_str!("../docs/src/how-a-call-travels.md")]
+    mod how_a_call_travels {}
+    #[doc = include_str!("../docs/src/errors.md")]
+    mod errors {}
+    #[doc = include_str!("../docs/src/why-actix.md")]
+    mod why_actix {}
 }

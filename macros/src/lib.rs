@@ -14,7 +14,7 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// Plain data (anything with serde's derives) needs no derive.
 ///
-/// ```ignore
+/// ```
 /// use rref::prelude::*;
 ///
 /// #[derive(Serialize, Deserialize, Message)]
@@ -48,7 +48,24 @@ use syn::{DeriveInput, parse_macro_input};
 /// - `remote = "kv.Shard"`: an interface, for clients that do not link the actor. `RRef<ShardApi>` refers
 ///   to the actor with this `name` and takes the listed messages; nothing can be hosted as a `ShardApi`.
 ///
-/// ```ignore
+/// ```
+/// # use rref::prelude::*;
+/// # use std::collections::BTreeMap;
+/// # #[derive(Serialize, Deserialize, Message)]
+/// # #[rtype(result = "()")]
+/// # pub struct Put(String, String);
+/// # #[derive(Serialize, Deserialize, Message)]
+/// # #[rtype(result = "Option<String>")]
+/// # pub struct Get(String);
+/// # impl Actor for Shard { type Context = Context<Self>; }
+/// # impl Handler<Put> for Shard {
+/// #     type Result = ();
+/// #     fn handle(&mut self, Put(k, v): Put, _: &mut Self::Context) { self.map.insert(k, v); }
+/// # }
+/// # impl Handler<Get> for Shard {
+/// #     type Result = Option<String>;
+/// #     fn handle(&mut self, Get(k): Get, _: &mut Self::Context) -> Option<String> { self.map.get(&k).cloned() }
+/// # }
 /// #[derive(Object)]                                           // in the server
 /// #[object(name = "kv.Shard", messages(Put, Get))]
 /// struct Shard { map: BTreeMap<String, String> }
@@ -56,6 +73,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// #[derive(Object)]                                           // in the crate that clients use
 /// #[object(remote = "kv.Shard", messages(Put, Get))]
 /// pub struct ShardApi;
+/// # assert_eq!(ShardApi::wire_name(), Shard::wire_name());
 /// ```
 ///
 /// # What it writes

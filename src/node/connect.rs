@@ -12,7 +12,6 @@ use bytes::{Buf, BytesMut};
 use rref_core::NodeUid;
 use rref_core::session::LaneLimits;
 use rref_core::wire::{Channel, Endpoint, Hello, HelloAck, PROTOCOL_VERSION, PeerInfo, RejectReason};
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -436,20 +435,18 @@ impl State {
 }
 
 /// Reads one handshake message, and nothing before it is complete.
-fn read_handshake<T, E: std::error::Error + Send + Sync + 'static>(
+async fn read_handshake<T, E: std::error::Error + Send + Sync + 'static>(
     stream: &mut Box<dyn Stream>,
     input: &mut BytesMut,
     decode: impl Fn(&[u8]) -> Result<Option<(T, usize)>, E>,
-) -> impl Future<Output = io::Result<T>> {
-    async move {
-        loop {
-            if let Some((message, length)) = decode(input).map_err(io::Error::other)? {
-                input.advance(length);
-                return Ok(message);
-            }
-            if stream.read_buf(input).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+) -> io::Result<T> {
+    loop {
+        if let Some((message, length)) = decode(input).map_err(io::Error::other)? {
+            input.advance(length);
+            return Ok(message);
+        }
+        if stream.read_buf(input).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
 }

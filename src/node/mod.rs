@@ -150,8 +150,7 @@ impl Node {
         const { function::assert_item::<F>() };
         let peer = peer.into().into_name();
         if peer == self.0.name {
-            let path = self.registered_function::<F>()?;
-            let _ = path;
+            self.registered_function::<F>()?;
             let (handle, construction) = self.begin_local()?;
             let node = self.clone();
             self.0.home.run(move || {

@@ -114,9 +114,12 @@ impl<H: Actor<Context = Context<H>>> ActorFuture<H> for Pump<H> {
     }
 }
 
+/// What actix runs an actor with.
+type ActorRun<H> = Pin<Box<actix::dev::ContextFut<H, Context<H>>>>;
+
 /// Polls the context's future and contains its panics.
 struct Host<H: Actor<Context = Context<H>>> {
-    future: Option<Pin<Box<actix::dev::ContextFut<H, Context<H>>>>>,
+    future: Option<ActorRun<H>>,
     death: Arc<OnceLock<Death>>,
 }
 

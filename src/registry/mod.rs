@@ -50,11 +50,14 @@ pub(crate) struct FunctionEntry {
     pub(crate) create: Box<dyn Fn(Incoming, Construction) + Send + Sync>,
 }
 
+/// Decodes a call's arguments, runs it against a seat, and answers.
+pub(crate) type MethodCall = Box<dyn Fn(&dyn Any, Incoming, Responder) + Send + Sync>;
+
 /// A registered method: a function that runs against an object.
 pub(crate) struct MethodEntry {
     pub(crate) schema: u128,
     /// The seat's type must be the one the method was registered for.
-    pub(crate) call: Box<dyn Fn(&dyn Any, Incoming, Responder) + Send + Sync>,
+    pub(crate) call: MethodCall,
     /// The type of seat it runs against.
     pub(crate) seat: TypeId,
     /// The object's type, for errors.
@@ -75,9 +78,12 @@ pub(crate) struct MessageEntry {
     pub(crate) create: fn(&dyn Any, Incoming, Construction),
 }
 
+/// Where the result of a call on the same node goes.
+pub(crate) type LocalReply<R> = oneshot::Sender<Result<R>>;
+
 /// How a message reaches a host on the same node: without encoding.
 pub(crate) struct LocalMessage<M: RemoteMessage> {
-    pub(crate) send: fn(&dyn Any, &Node, M, oneshot::Sender<Result<M::Result>>),
+    pub(crate) send: fn(&dyn Any, &Node, M, LocalReply<M::Result>),
     pub(crate) cast: fn(&dyn Any, &Node, M),
     pub(crate) create: fn(&dyn Any, &Node, M, Construction),
 }

@@ -1,3 +1,5 @@
+#![expect(dead_code, reason = "only the shapes of these types matter: nobody makes or reads values of them")]
+
 use super::{Fnv, Schema, join, mark, of_text, schema_of, tracing};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use std::{

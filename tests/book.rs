@@ -1,0 +1,100 @@
+//! The book is whole: no page is missing, no link leads nowhere, every error is explained, and every
+//! page's code is compiled. The code itself runs as doc tests.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Targets of Markdown links to files, without the part behind `#`.
+fn links(text: &str) -> Vec<String> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', '#']).next())
+        .filter(|target| !target.is_empty() && !target.contains("://"))
+        .map(str::to_string)
+        .collect()
+}
+
+fn pages() -> BTreeSet<String> {
+    // What cannot be read is missing here, and then differs from the summary.
+    let entries = std::fs::read_dir(root().join("docs/src")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect()
+}
+
+#[test]
+fn the_summary_names_every_page_and_no_other() {
+    let named: BTreeSet<String> = links(&read("docs/src/SUMMARY.md")).into_iter().collect();
+    assert_eq!(named, pages());
+}
+
+#[test]
+fn every_page_is_compiled() {
+    let library = read("src/lib.rs");
+    for page in pages() {
+        assert!(
+            library.contains(&format!("include_str!(\"../docs/src/{page}\")")),
+            "src/lib.rs does not test the code of docs/src/{page}"
+        );
+    }
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for page in pages() {
+        for target in links(&read(format!("docs/src/{page}"))) {
+            let path = root().join("docs/src").join(&target);
+            assert!(path.exists(), "{page} links to {target}, which does not exist");
+        }
+    }
+}
+
+#[test]
+fn every_error_is_explained() {
+    let source = read("src/error.rs");
+    let (_, rest) = source.split_once("pub enum Error {").unwrap();
+    let (body, _) = rest.split_once("\n}\n").unwrap();
+    // Variants are indented by one step, their fields by two.
+    let variants: Vec<&str> = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()))
+        .filter_map(|line| line.split(|c: char| !c.is_alphanumeric()).next())
+        .collect();
+    assert!(variants.contains(&"NotOwner") && variants.contains(&"ShuttingDown"), "{variants:?}");
+
+    let page = read("docs/src/errors.md");
+    let explained: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|line| line.split('`').next())
+        .collect();
+    assert_eq!(explained, variants.into_iter().collect());
+}
+
+#[test]
+fn the_readme_s_page_is_the_example() {
+    // What both show: from the first line of code to the end of `driver`, whatever the layout.
+    fn page(text: &str) -> String {
+        let from = text.find("use rref::prelude::*;").unwrap();
+        let to = text.find("#[actix::main]").unwrap();
+        let code = text[from..to].lines().map(|line| line.split("//").next().unwrap_or_default());
+        code.filter(|line| !line.trim_start().starts_with("println!")).collect::<String>().replace(' ', "")
+    }
+    assert_eq!(page(&read("README.md")), page(&read("examples/page.rs")));
+}
+
+#[test]
+fn the_readme_has_exactly_two_commands() {
+    let readme = read("README.md");
+    let commands: Vec<&str> = readme.lines().filter(|line| line.starts_with("cargo ")).collect();
+    assert_eq!(commands, ["cargo run --release --example model_parallel", "cargo test --workspace"]);
+}
