@@ -37,7 +37,7 @@ impl Handler<Add> for Counter {
 /// Takes the same message, and is never registered.
 #[derive(Object)]
 #[object(messages(Add))]
-struct Tally(i64);
+struct Tally;
 
 impl Actor for Tally {
     type Context = Context<Self>;
@@ -56,7 +56,7 @@ fn counter(start: i64) -> Counter {
 }
 
 fn tally() -> Tally {
-    Tally(0)
+    Tally
 }
 
 fn twice(x: i64) -> i64 {

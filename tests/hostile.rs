@@ -270,15 +270,19 @@ async fn release_of_what_others_hold() {
     cluster.expect_served().await;
 }
 
-/// A claim of an object that never was is answered, and costs the node nothing.
+/// A claim of an object that is no more is answered, and costs the node nothing.
 #[actix::test]
-async fn claim_of_what_never_was() {
+async fn claim_of_what_is_no_more() {
     let cluster = Cluster::start().await;
     let mut peer = cluster.peer().await;
-    let owner = cluster.owner.uid();
-    let id = ObjectId { owner, creator: owner, create_no: 1 };
-    peer.send(&Frame::Claim(vec![id])).await;
-    assert!(matches!(peer.receive().await, Frame::Gone(gone) if gone[0].0 == id));
+    let freed = {
+        let object = cluster.owner.host(1i64).unwrap();
+        object.ready().await.unwrap();
+        object.id()
+    };
+    peer.send(&Frame::Claim(vec![freed])).await;
+    assert!(matches!(peer.receive().await, Frame::Gone(gone) if gone[0].0 == freed));
+    assert_eq!(cluster.owner.report().objects.len(), 1);
     drop(peer);
     cluster.expect_served().await;
 }
