@@ -14,6 +14,7 @@ use rref_core::wire::{Limits, Token};
 use rref_core::{NodeUid, Rules};
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -261,6 +262,7 @@ impl Builder {
             transport,
             listening: OnceLock::new(),
             state: Mutex::new(state),
+            open: AtomicBool::new(true),
             peers_changed: Notify::new(),
             closed: watch::Sender::new(false),
         }));

@@ -396,14 +396,16 @@ impl State {
         let uid = endpoint.uid;
         self.claim_name(&endpoint)?;
         let info = PeerInfo { uid, name: endpoint.name, addresses: endpoint.addresses };
+        let known = self.peers.contains_key(&uid);
         let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone()));
-        peer.info = info;
-        // From here on an older connection of the session is not read any more.
-        let before = std::mem::replace(&mut peer.link, Link::Idle);
         if let Err(error) = peer.lane.connected(endpoint.session_no, endpoint.recv_next) {
-            peer.link = before;
+            // Whoever is turned away leaves nothing behind, and changes nothing.
+            if !known {
+                self.peers.remove(&uid);
+            }
             return Err((RejectReason::UnknownSession, error.to_string()));
         }
+        peer.info = info;
         peer.connections += 1;
         peer.link = Link::Connected(peer.connections);
         peer.lane.set_send_window(usize::try_from(endpoint.window).unwrap_or(usize::MAX));

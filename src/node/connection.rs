@@ -139,12 +139,15 @@ impl Connection {
     fn take_in(&mut self, count: usize) -> Result<(), Ended> {
         let limits = Limits::DEFAULT;
         let mut frames = Vec::new();
-        while let Some(length) =
-            frame_len(&self.input, &limits).map_err(|error| Ended::Broken(error.to_string()))?
-        {
-            if self.input.len() < length {
-                break;
-            }
+        loop {
+            let length = match frame_len(&self.input, &limits) {
+                Ok(Some(length)) if length <= self.input.len() => length,
+                Ok(_) => break,
+                Err(error) => {
+                    frames.push((Err(Ended::Broken(error.to_string())), 0));
+                    break;
+                }
+            };
             let bytes = if length <= COPY {
                 // A slice would keep the whole buffer from being used again.
                 let copy = Bytes::copy_from_slice(&self.input[..length]);

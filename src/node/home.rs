@@ -1,5 +1,7 @@
 //! The home arbiter's inbox: how other threads get something done where the node lives.
 
+use crate::object::seat::panic_text;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -8,6 +10,16 @@ type Task = Box<dyn FnOnce() + Send>;
 
 /// How long small lifetime frames and acknowledgements may wait for company.
 pub(crate) const BATCH: Duration = Duration::from_millis(1);
+
+/// Runs `task`; a panic in it is logged and goes no further.
+///
+/// Where user code is called its panics become errors. What is left is the `Drop` of a value that
+/// nobody wanted: it must take neither the node nor a connection with it.
+pub(crate) fn run_to_end(task: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
+        tracing::error!("dropping a value panicked: {}; the node goes on", panic_text(&*panic));
+    }
+}
 
 /// Runs tasks on the home arbiter, in the order they were given.
 pub(crate) struct Home {
@@ -50,7 +62,7 @@ impl Inbox {
     /// Runs tasks for as long as the node exists.
     pub(crate) async fn serve(mut self) {
         while let Some(task) = self.0.recv().await {
-            task();
+            run_to_end(task);
         }
     }
 }

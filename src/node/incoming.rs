@@ -234,7 +234,7 @@ impl Node {
                 let entry = state.named(from, name)?;
                 state.after(move || match &entry.entry {
                     Named::Function(function) => (function.create)(incoming, construction),
-                    other => construction.fail(Error::CreateFailed(refusal(other, &entry.path).to_string())),
+                    other => construction.fail(refusal(other, &entry, incoming.node.name())),
                 });
             }
             Source::Message { object, name } => {
@@ -301,7 +301,7 @@ impl Node {
             let Some(entry) = entry else { return Ok(()) };
             state.after(move || match &entry.entry {
                 Named::Function(function) => (function.call)(incoming, responder),
-                other => responder.complete(Err(refusal(other, &entry.path))),
+                other => responder.complete(Err(refusal(other, &entry, incoming.node.name()))),
             });
             return Ok(());
         };
@@ -425,10 +425,10 @@ fn not_registered(path: &str, kind: &str) -> Named {
 }
 
 /// Why an entry cannot be used as it was.
-fn refusal(entry: &Named, path: &str) -> Error {
-    match entry {
-        Named::Refused(error) => error.clone().at("", 0, 0),
-        _ => Error::Decode(format!("`{path}` is not what the call takes it for")),
+fn refusal(named: &Named, entry: &NamedEntry, node: &str) -> Error {
+    match named {
+        Named::Refused(error) => error.clone().at(node, entry.schema, 0),
+        _ => Error::Decode(format!("`{}` is not what the call takes it for", entry.path)),
     }
 }
 
@@ -472,7 +472,7 @@ fn run(
                 let (expected, found) = (method.object.to_string(), occupant.wire_name().into_owned());
                 responder.complete(Err(Error::WrongType { expected, found }));
             }
-            other => responder.complete(Err(refusal(other, &entry.path))),
+            other => responder.complete(Err(refusal(other, &entry, node.name()))),
         },
         (Target::Fetch { .. }, Some(entry)) => occupant.fetch(&node, &entry.path, entry.schema, responder),
         _ => responder.complete(Ok(Outgoing::default())),

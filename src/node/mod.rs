@@ -49,6 +49,7 @@ use state::{Lanes, Locked, Phase, State};
 use std::any::type_name;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
@@ -74,6 +75,8 @@ pub(crate) struct Inner {
     state: Mutex<State>,
     /// Told when a peer joins or is lost.
     pub(crate) peers_changed: Notify,
+    /// False once it takes no new calls of its own; read without the lock by calls on its own objects.
+    open: AtomicBool,
     /// True once the node is closed.
     pub(crate) closed: watch::Sender<bool>,
 }
@@ -150,6 +153,7 @@ impl Node {
         const { function::assert_item::<F>() };
         let peer = peer.into().into_name();
         if peer == self.0.name {
+            self.check_open()?;
             self.registered_function::<F>()?;
             let (handle, construction) = self.begin_local()?;
             let node = self.clone();
@@ -158,6 +162,7 @@ impl Node {
             });
             return Ok(RRef::new(handle));
         }
+        self.check_open()?;
         let owner = self.lock().find(&peer)?;
         let name = self.function_name::<F, Args, K>()?;
         let payload = F::encode(self, &args)?.0;
@@ -183,7 +188,7 @@ impl Node {
         const { function::assert_item::<F>() };
         let peer = peer.into().into_name();
         if peer == self.0.name {
-            if let Err(error) = self.registered_function::<F>() {
+            if let Err(error) = self.check_open().and_then(|()| self.registered_function::<F>()) {
                 return Request::failed(self, error);
             }
             let (reply, result) = oneshot::channel();
@@ -196,6 +201,7 @@ impl Node {
             return Request::local(self, result);
         }
         let started = (|| {
+            self.check_open()?;
             let owner = self.lock().find(&peer)?;
             let name = self.function_name::<F, Args, K>()?;
             let payload = F::encode(self, &args)?.0;
@@ -291,6 +297,7 @@ impl Node {
                     transport: Arc::new(crate::transport::Network::new()),
                     listening: OnceLock::new(),
                     state: Mutex::new(state),
+                    open: AtomicBool::new(false),
                     peers_changed: Notify::new(),
                     closed: watch::Sender::new(true),
                 }))
@@ -321,6 +328,19 @@ impl Node {
     fn function_name<F: Function<Args, K>, Args, K>(&self) -> Result<Arc<NameRef>> {
         let path = || self.0.registry.path_of::<F>();
         self.0.names.get::<F>(NameKind::Function, path, F::schema)
+    }
+
+    /// Whether calls of this node may still begin.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.0.open.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(Error::ShuttingDown { node: self.0.name.clone() }),
+        }
+    }
+
+    /// No calls of this node begin from now on.
+    pub(crate) fn stop_calls(&self) {
+        self.0.open.store(false, Ordering::Release);
     }
 
     /// Numbers a new object of this node; something must become of the construction.

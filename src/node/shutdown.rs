@@ -69,6 +69,7 @@ impl Node {
                 return ShutdownReport { leaked: Vec::new(), complete: true };
             }
             state.phase = Phase::Draining;
+            self.stop_calls();
         }
         let deadline = Instant::now() + self.inner().config.shutdown_deadline;
         let mut complete = self.wait_while(deadline, Node::is_busy).await;
@@ -188,6 +189,7 @@ impl Node {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.phase = Phase::Closed;
+        self.stop_calls();
         let node = self.name().to_string();
         for (_, call) in std::mem::take(&mut state.calls) {
             let error = Error::ShuttingDown { node: node.clone() };

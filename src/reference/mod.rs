@@ -95,6 +95,9 @@ impl<T> RRef<T> {
 
     /// Gives `run` the object's seat on this node, when it exists.
     fn with_seat(&self, run: impl FnOnce(Result<&dyn Occupant>) + Send + 'static) {
+        if let Err(error) = self.node().check_open() {
+            return run(Err(error));
+        }
         if let Some(seat) = self.handle.seat() {
             return run(Ok(&**seat));
         }
@@ -160,6 +163,7 @@ impl<T: Object> RRef<T> {
         T: Accepts<M>,
     {
         if self.is_local() {
+            self.node().check_open()?;
             let node = self.node().clone();
             self.with_seat(move |occupant| {
                 match occupant.and_then(|seat| local_message::<T, M>(&node, seat)) {

@@ -222,10 +222,16 @@ impl Construction {
     pub(crate) fn settle<R: Outcome<K>, K>(self, returned: Result<R>) {
         match returned {
             Err(error) => self.fail(error),
-            Ok(returned) => match returned.outcome() {
-                Ok(object) => self.seat(object),
-                Err(cause) => self.fail(Error::CreateFailed(cause)),
-            },
+            Ok(returned) => {
+                // The error's `Display` is user code.
+                let outcome = contained(self.node(), type_name::<R>(), || {
+                    returned.outcome().map_err(Error::CreateFailed)
+                });
+                match outcome {
+                    Ok(object) => self.seat(object),
+                    Err(error) => self.fail(error),
+                }
+            }
         }
     }
 }
