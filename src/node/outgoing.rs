@@ -272,7 +272,7 @@ impl State {
         let large = message.is_large();
         let body_in_chunks = message.body_in_chunks();
         let Message { ask, payload, .. } = message;
-        let Outgoing { refs: guard, body, segments, creates } = payload;
+        let Outgoing { refs: guard, body, segments, creates, target: addressee } = payload;
         let payload = Payload {
             refs,
             body: if body_in_chunks { Body::Chunked } else { Body::Inline(body) },
@@ -310,8 +310,8 @@ impl State {
             Ask::Reply { call_id, status } => Frame::Reply(Reply { call_id, status, payload }),
         };
         // From here on the pins hold what the guard held.
-        if !guard.is_empty() || creates.is_some() {
-            self.later((guard, creates));
+        if !guard.is_empty() || creates.is_some() || addressee.is_some() {
+            self.later((guard, creates, addressee));
         }
         let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
         peer.push(Class::User, &frame)
