@@ -416,3 +416,126 @@ fn gone_is_typed() {
         assert!(matches!(error, Error::OwnerDied { .. } | Error::Gone(Gone::Stopped)), "{error}");
     });
 }
+
+/// A peer of the test's own making, which may say anything.
+mod hostile {
+    use super::Network;
+    use rref::transport::Transport as _;
+    use rref_core::NodeUid;
+    use rref_core::wire::{
+        Channel, Encoded, Endpoint, Frame, Hello, HelloAck, Limits, PROTOCOL_VERSION, Token, encode,
+    };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    pub struct Peer {
+        stream: Box<dyn rref::transport::Stream>,
+        seq: u64,
+        pub me: NodeUid,
+        pub them: NodeUid,
+    }
+
+    impl Peer {
+        pub async fn join(network: &Network, address: &str) -> Peer {
+            let mut stream = network.dial(address).await.unwrap();
+            let me = NodeUid(7);
+            let endpoint = Endpoint {
+                uid: me,
+                name: "hostile".into(),
+                addresses: Vec::new(),
+                features: 0,
+                session_no: 0,
+                recv_next: 1,
+                ttl_ms: 30_000,
+                calls: 100,
+                window: 1 << 20,
+            };
+            let version = PROTOCOL_VERSION;
+            let hello = Hello {
+                channel: Channel::Data,
+                version_min: version,
+                version_max: version,
+                token: Token::NONE,
+                endpoint,
+            };
+            stream.write_all(&hello.encode().unwrap()).await.unwrap();
+            let mut input = Vec::new();
+            let ack = loop {
+                if let Some((ack, _)) = HelloAck::decode(&input).unwrap() {
+                    break ack;
+                }
+                stream.read_buf(&mut input).await.unwrap();
+            };
+            let HelloAck::Accepted { endpoint, .. } = ack else { panic!("{ack:?}") };
+            Peer { stream, seq: 0, me, them: endpoint.uid }
+        }
+
+        pub async fn say(&mut self, frame: &Frame) {
+            self.seq += 1;
+            let encoded: Encoded = encode(self.seq, 0, 0, frame, &Limits::DEFAULT).unwrap();
+            for part in encoded.parts() {
+                self.stream.write_all(part).await.unwrap();
+            }
+        }
+
+        /// Reads until the other side closes the connection.
+        pub async fn until_closed(&mut self) {
+            let mut sink = [0; 4096];
+            while self.stream.read(&mut sink).await.unwrap() > 0 {}
+        }
+    }
+}
+
+#[test]
+fn a_broken_frame_with_handles_ends_its_session_only() {
+    use rref_core::ObjectId;
+    use rref_core::wire::{Body, Call, Create, Frame, Payload, Reply, Source, Status, Target, Trace};
+
+    bounded(|| async {
+        for case in 0..3 {
+            let network = Network::new();
+            let a = builder(&network, "a").start().await.unwrap();
+            let mut peer = hostile::Peer::join(&network, "a").await;
+            // The peer's object, and one of a's that is to come.
+            let refs = vec![
+                ObjectId { owner: peer.me, creator: peer.me, create_no: 1 },
+                ObjectId { owner: peer.them, creator: peer.me, create_no: 9 },
+            ];
+            let body = Body::Inline(Vec::new().into());
+            let payload = Payload { refs, body, segments: Vec::new(), transfer: 0 };
+            let trace = Trace::default();
+            let frame = match case {
+                0 => Frame::Call(Call {
+                    call_id: 1,
+                    target: Target::Function { name: 1 },
+                    timeout_ms: 0,
+                    trace,
+                    payload,
+                }),
+                1 => Frame::Create(Create {
+                    create_no: 1,
+                    source: Source::Function { name: 1 },
+                    trace,
+                    payload,
+                }),
+                _ => {
+                    let b = builder(&network, "b").function(sleep_long).join("a").start().await.unwrap();
+                    let waiting = a.call("b", sleep_long, ());
+                    drop(b);
+                    std::mem::forget(waiting);
+                    Frame::Reply(Reply { call_id: 1, status: Status::Ok, payload })
+                }
+            };
+            peer.say(&frame).await;
+            peer.until_closed().await;
+            assert_eq!(a.call("a", number, (1,)).await.unwrap(), 1);
+            let report = a.report();
+            assert!(report.held.iter().all(|held| held.handles == 0), "{report}");
+            assert!(report.objects.iter().all(|object| object.local_handles == 0), "{report}");
+        }
+    });
+}
+
+async fn sleep_long() -> i64 {
+    actix::clock::sleep(Duration::from_secs(3600)).await;
+    0
+}
