@@ -539,3 +539,30 @@ async fn sleep_long() -> i64 {
     actix::clock::sleep(Duration::from_secs(3600)).await;
     0
 }
+
+/// Its drop panics, wherever that happens.
+#[derive(Serialize, Deserialize)]
+struct Touchy(u64);
+
+impl Drop for Touchy {
+    fn drop(&mut self) {
+        if self.0 == 77 {
+            panic!("touchy");
+        }
+    }
+}
+
+fn touch(touchy: Touchy) {
+    std::mem::forget(touchy);
+}
+
+#[test]
+fn a_panic_in_an_arguments_drop_leaves_the_node_alone() {
+    bounded(|| async {
+        let network = Network::new();
+        let a = builder(&network, "a").function(touch).start().await.unwrap();
+        // Cancelled before it starts: its argument is dropped by the node.
+        drop(a.call("a", touch, (Touchy(77),)));
+        assert_eq!(a.call("a", number, (1,)).await.unwrap(), 1);
+    });
+}

@@ -26,6 +26,11 @@ impl Construction {
         Construction { node: node.clone(), id, creator, settled: false }
     }
 
+    /// The node that makes the object.
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
     /// Starts the object's actor and serves the calls that wait for it, in order.
     ///
     /// Must run on the node's home arbiter.

@@ -1,5 +1,7 @@
 //! The home arbiter's inbox: how other threads get something done where the node lives.
 
+use crate::object::seat::panic_text;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -50,7 +52,15 @@ impl Inbox {
     /// Runs tasks for as long as the node exists.
     pub(crate) async fn serve(mut self) {
         while let Some(task) = self.0.recv().await {
-            task();
+            contained(task);
         }
+    }
+}
+
+/// Runs a task that may contain user code where nobody expects any, such as the `Drop` of an
+/// argument. Its panic must not take along what comes after it.
+pub(crate) fn contained(task: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
+        tracing::error!("a panic outside of any call: {}", panic_text(&*panic));
     }
 }

@@ -222,9 +222,12 @@ impl Construction {
     pub(crate) fn settle<R: Outcome<K>, K>(self, returned: Result<R>) {
         match returned {
             Err(error) => self.fail(error),
-            Ok(returned) => match returned.outcome() {
+            // The error's `Display` is user code.
+            Ok(returned) => match contained(self.node(), type_name::<R>(), || {
+                returned.outcome().map_err(Error::CreateFailed)
+            }) {
                 Ok(object) => self.seat(object),
-                Err(cause) => self.fail(Error::CreateFailed(cause)),
+                Err(error) => self.fail(error),
             },
         }
     }
