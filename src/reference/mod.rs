@@ -107,15 +107,12 @@ impl<T> RRef<T> {
     /// Gives `run` the object's seat on this node, when it exists.
     fn with_seat(&self, run: impl FnOnce(Result<&dyn Occupant>) + Send + 'static) {
         if let Some(seat) = self.handle.seat() {
-            return run(Ok(&**seat));
+            return run(Ok(&*seat));
         }
         let handle = self.handle.clone();
         let waiter: Waiter = Box::new(move |occupant, counted| {
             match &occupant {
-                Ok(occupant) => {
-                    handle.remember_seat(occupant);
-                    run(Ok(&**occupant));
-                }
+                Ok(occupant) => run(Ok(&**occupant)),
                 Err(error) => run(Err(error.clone())),
             }
             if counted {
@@ -123,7 +120,10 @@ impl<T> RRef<T> {
                 handle.node().call_finished(handle.id());
             }
         });
-        self.node().with_object(self.id(), waiter);
+        // Not remembered while calls still wait for it: later ones would pass them by.
+        if let Some(seat) = self.node().with_object(self.id(), waiter) {
+            self.handle.remember_seat(&seat);
+        }
     }
 }
 
