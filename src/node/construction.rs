@@ -26,6 +26,7 @@ impl Construction {
         Construction { node: node.clone(), id, creator, settled: false }
     }
 
+    /// The node that makes the object.
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }

@@ -11,16 +11,6 @@ type Task = Box<dyn FnOnce() + Send>;
 /// How long small lifetime frames and acknowledgements may wait for company.
 pub(crate) const BATCH: Duration = Duration::from_millis(1);
 
-/// Runs `task`; a panic in it is logged and goes no further.
-///
-/// Where user code is called its panics become errors. What is left is the `Drop` of a value that
-/// nobody wanted: it must take neither the node nor a connection with it.
-pub(crate) fn run_to_end(task: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
-        tracing::error!("dropping a value panicked: {}; the node goes on", panic_text(&*panic));
-    }
-}
-
 /// Runs tasks on the home arbiter, in the order they were given.
 pub(crate) struct Home {
     tasks: mpsc::UnboundedSender<Task>,
@@ -62,7 +52,15 @@ impl Inbox {
     /// Runs tasks for as long as the node exists.
     pub(crate) async fn serve(mut self) {
         while let Some(task) = self.0.recv().await {
-            run_to_end(task);
+            contained(task);
         }
+    }
+}
+
+/// Runs a task that may contain user code where nobody expects any, such as the `Drop` of an
+/// argument. Its panic must not take along what comes after it.
+pub(crate) fn contained(task: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
+        tracing::error!("a panic outside of any call: {}", panic_text(&*panic));
     }
 }

@@ -207,6 +207,8 @@ impl Node {
         }
         if !handles.is_empty() {
             state.arm();
+            // Whatever becomes of the message while the lock is held, its handles outlive that.
+            state.later(handles.clone());
         }
         Ok(Imports { incoming: Incoming::new(self, handles, payload.body, payload.segments), gone })
     }
@@ -221,6 +223,11 @@ impl Node {
         let Imports { incoming, gone } = self.import(state, from, at, create.payload)?;
         let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
         peer.grant.received().map_err(|error| error.to_string())?;
+        // Looked up first: from `on_create` on something must become of the creation.
+        let entry = match create.source {
+            Source::Function { name } | Source::Message { name, .. } => Some(state.named(from, name)?),
+            Source::Copy { .. } => None,
+        };
         let id = state.lifetime.on_create(from, create.create_no).map_err(|error| error.to_string())?;
         state.objects.insert(id, Entry::Pending(VecDeque::new()));
         let construction = Construction::new(self, id, Some(from));
@@ -229,16 +236,14 @@ impl Node {
             state.after(move || construction.fail(error));
             return Ok(());
         }
-        match create.source {
-            Source::Function { name } => {
-                let entry = state.named(from, name)?;
+        match (create.source, entry) {
+            (Source::Function { .. }, Some(entry)) => {
                 state.after(move || match &entry.entry {
                     Named::Function(function) => (function.create)(incoming, construction),
                     other => construction.fail(refusal(other, &entry, incoming.node.name())),
                 });
             }
-            Source::Message { object, name } => {
-                let entry = state.named(from, name)?;
+            (Source::Message { object, .. }, Some(entry)) => {
                 let node = self.clone();
                 let waiter = Box::new(move |occupant: Result<Arc<dyn Occupant>, Error>, counted: bool| {
                     // Once the handler is queued, the seat outlives it.
@@ -254,7 +259,7 @@ impl Node {
                 });
                 state.with_object(object, waiter);
             }
-            Source::Copy { .. } => {
+            _ => {
                 state
                     .after(move || construction.fail(Error::CreateFailed("copies are not supported".into())));
             }

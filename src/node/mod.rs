@@ -32,6 +32,7 @@ pub use shutdown::{Leak, ShutdownReport};
 
 use crate::cluster::Peer;
 use crate::error::{Error, Result};
+use crate::object::occupant::Occupant;
 use crate::object::{Hosted, Outcome, Response};
 use crate::payload::Outgoing;
 use crate::reference::handle::Handle;
@@ -412,14 +413,20 @@ impl Node {
         state.cancel_call(call_id);
     }
 
-    /// Gives `waiter` an object of this node when it exists.
-    pub(crate) fn with_object(&self, id: ObjectId, waiter: Waiter) {
+    /// Gives `waiter` an object of this node when it exists. Returns the object if nobody waits for
+    /// it any more.
+    pub(crate) fn with_object(&self, id: ObjectId, waiter: Waiter) -> Option<Arc<dyn Occupant>> {
         let mut state = self.lock();
         if state.phase == Phase::Closed {
             let node = self.0.name.clone();
-            return state.after(move || waiter(Err(Error::ShuttingDown { node }), false));
+            state.after(move || waiter(Err(Error::ShuttingDown { node }), false));
+            return None;
         }
         state.with_object(id, waiter);
+        match state.objects.get(&id) {
+            Some(Entry::Live(occupant)) => Some(occupant.clone()),
+            _ => None,
+        }
     }
 
     pub(crate) fn call_finished(&self, id: ObjectId) {

@@ -1,7 +1,7 @@
 //! Names of what this node asks of others: resolved and traced once, then known by a small number.
 
 use crate::error::{Error, Result};
-use rref_core::wire::NameKind;
+use rref_core::wire::{Limits, NameKind};
 use std::any::TypeId;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ impl Names {
     /// The name of what `K` identifies.
     ///
     /// # Errors
-    /// [`Error::Encode`] if its types cannot travel.
+    /// [`Error::Encode`] if its types cannot travel, [`Error::TooLarge`] if its name cannot.
     pub(crate) fn get<K: 'static>(
         &self,
         kind: NameKind,
@@ -40,6 +40,11 @@ impl Names {
         }
         // Outside the lock: tracing a schema runs the type's own Deserialize.
         let path = path();
+        let limit = Limits::DEFAULT.path;
+        if path.len() > limit {
+            let what = format!("the name `{}..`", path.chars().take(80).collect::<String>());
+            return Err(Error::TooLarge { what, size: path.len() as u64, limit: limit as u64 });
+        }
         let schema = schema().map_err(|reason| Error::Encode(format!("`{path}`: {reason}")))?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let id = known.len();

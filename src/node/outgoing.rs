@@ -210,15 +210,18 @@ impl State {
     /// Nobody waits for this call any more: it is taken back, or its owner is told.
     pub(crate) fn cancel_call(&mut self, call_id: u64) {
         let Some(call) = self.calls.remove(&call_id) else { return };
-        let Some(peer) = self.peers.get_mut(&call.owner) else { return };
-        match call.progress {
+        let (owner, progress) = (call.owner, call.progress);
+        // Dropping its sender wakes whoever polled the request: that may be any code.
+        self.later(call);
+        let Some(peer) = self.peers.get_mut(&owner) else { return };
+        match progress {
             Progress::Queued(ticket) => {
                 let withdrawn = peer.outbound.withdraw(ticket);
                 self.later(withdrawn);
             }
             Progress::Sequenced(_) => {
                 if peer.takes_messages() && peer.push(Class::Control, &Frame::Cancel { call_id }).is_ok() {
-                    self.wake(call.owner);
+                    self.wake(owner);
                 }
             }
         }
@@ -260,19 +263,21 @@ impl State {
     fn sequence(&mut self, to: NodeUid, message: Message, transfer: u32) -> Result<()> {
         let me = self.lifetime.me();
         self.lifetime.flush(to, &mut Lanes { peers: &mut self.peers });
-        self.introduce_owners(to, &message.payload)?;
-        let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
-        let name = match message.name() {
-            Some(name) => peer.name_index(name)?,
-            None => 0,
+        let name = match self.announce(to, &message) {
+            Ok(name) => name,
+            Err(error) => {
+                self.later(message);
+                return Err(error);
+            }
         };
+        let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
         let at = Stamp { session_no: peer.lane.session_no(), seq: peer.lane.next_seq() };
         let refs: Vec<ObjectId> = message.payload.refs.iter().map(|handle| handle.id()).collect();
         self.lifetime.introduce(&refs, to, at);
         let large = message.is_large();
         let body_in_chunks = message.body_in_chunks();
         let Message { ask, payload, .. } = message;
-        let Outgoing { refs: guard, body, segments, creates } = payload;
+        let Outgoing { refs: guard, body, segments, creates, target: addressee } = payload;
         let payload = Payload {
             refs,
             body: if body_in_chunks { Body::Chunked } else { Body::Inline(body) },
@@ -310,11 +315,20 @@ impl State {
             Ask::Reply { call_id, status } => Frame::Reply(Reply { call_id, status, payload }),
         };
         // From here on the pins hold what the guard held.
-        if !guard.is_empty() || creates.is_some() {
-            self.later((guard, creates));
+        if !guard.is_empty() || creates.is_some() || addressee.is_some() {
+            self.later((guard, creates, addressee));
         }
         let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
         peer.push(Class::User, &frame)
+    }
+
+    /// Tells `to` what must precede the message, and gives the index of the name it uses; 0 if none.
+    fn announce(&mut self, to: NodeUid, message: &Message) -> Result<u32> {
+        self.introduce_owners(to, &message.payload)?;
+        match (message.name(), self.peers.get_mut(&to)) {
+            (Some(name), Some(peer)) => peer.name_index(name),
+            _ => Ok(0),
+        }
     }
 
     /// Tells `to` where the owners of a message's handles are, if it may not know.

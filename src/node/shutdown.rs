@@ -71,7 +71,8 @@ impl Node {
             state.phase = Phase::Draining;
             self.stop_calls();
         }
-        let deadline = Instant::now() + self.inner().config.shutdown_deadline;
+        // None if it lies beyond what a clock can say.
+        let deadline = Instant::now().checked_add(self.inner().config.shutdown_deadline);
         let mut complete = self.wait_while(deadline, Node::is_busy).await;
         let leaked = self.leaks();
         for leak in &leaked {
@@ -92,9 +93,9 @@ impl Node {
     }
 
     /// Waits while `condition` holds; false if the deadline passes first.
-    async fn wait_while(&self, deadline: Instant, condition: fn(&Node) -> bool) -> bool {
+    async fn wait_while(&self, deadline: Option<Instant>, condition: fn(&Node) -> bool) -> bool {
         while condition(self) {
-            if Instant::now() >= deadline {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
             sleep(LOOK).await;

@@ -4,7 +4,7 @@
 //! handler) is put off with [`State::after`] until the lock is released.
 
 use super::calls::PendingCall;
-use super::home::{Home, run_to_end};
+use super::home::{self, Home};
 use super::objects::{Entry, Waiter};
 use super::peer::{Link, Peer};
 use crate::error::{Error, Result};
@@ -310,7 +310,7 @@ impl Drop for Locked<'_> {
             self.node.dial_soon(uid);
         }
         for task in after {
-            run_to_end(task);
+            home::contained(task);
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Outgoing {
     pub(crate) segments: Vec<Segment>,
     /// The object that the message creates: held like those it names.
     pub(crate) creates: Option<Arc<Handle>>,
+    /// The object it is addressed to: without this share, a release could pass the message by.
+    pub(crate) target: Option<Arc<Handle>>,
 }
 
 /// A received message whose handles are already counted.
@@ -92,7 +94,7 @@ impl Outgoing {
         }
         match scope.finish() {
             Some(Context::Encode { refs, segments, .. }) => {
-                Ok(Outgoing { refs, body: Bytes::from(body), segments, creates: None })
+                Ok(Outgoing { refs, body: Bytes::from(body), segments, creates: None, target: None })
             }
             _ => Err(Error::Encode("the encoding context was lost".into())),
         }

@@ -4,14 +4,15 @@ use crate::node::Node;
 use crate::object::occupant::Occupant;
 use rref_core::ObjectId;
 use rref_core::lifetime::HandleKey;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// A counted handle. Dropping the last share tells the node.
 pub(crate) struct Handle {
     node: Node,
     key: HandleKey,
-    /// For objects of this very node, once they exist: the way to them without a table.
-    seat: OnceLock<Arc<dyn Occupant>>,
+    /// For objects of this very node, once they are served in order: the way to them without the
+    /// table. Weak, so that one that died or whose node has shut down is not kept.
+    seat: OnceLock<Weak<dyn Occupant>>,
 }
 
 impl Handle {
@@ -33,12 +34,12 @@ impl Handle {
         self.key.id.owner == self.node.uid()
     }
 
-    pub(crate) fn seat(&self) -> Option<&Arc<dyn Occupant>> {
-        self.seat.get()
+    pub(crate) fn seat(&self) -> Option<Arc<dyn Occupant>> {
+        self.seat.get()?.upgrade()
     }
 
     pub(crate) fn remember_seat(&self, seat: &Arc<dyn Occupant>) {
-        let _ = self.seat.set(seat.clone());
+        let _ = self.seat.set(Arc::downgrade(seat));
     }
 }
 

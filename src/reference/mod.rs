@@ -9,7 +9,7 @@ mod request;
 pub use request::Request;
 
 use crate::error::{Error, Result};
-use crate::node::{MessageSource, MessageTarget, NameRef, Node, Waiter, short_name};
+use crate::node::{MessageSource, MessageTarget, NameRef, Node, Started, Waiter, short_name};
 use crate::object::occupant::Occupant;
 use crate::object::seat::Seat;
 use crate::object::{Accepts, Data, Hosted, LocalValue, Object, RemoteMessage, Response, Value, invoke};
@@ -93,21 +93,29 @@ impl<T> RRef<T> {
         self.handle.is_local()
     }
 
+    /// The message keeps this reference until it has its place in the lane: the object must not be
+    /// released before it.
+    fn addressed(&self, payload: Outgoing) -> Outgoing {
+        Outgoing { target: Some(self.handle.clone()), ..payload }
+    }
+
+    /// Starts a call of the object on another node.
+    fn call(&self, target: MessageTarget, payload: Outgoing) -> Result<Started> {
+        self.node().start_call(self.id().owner, target, self.addressed(payload))
+    }
+
     /// Gives `run` the object's seat on this node, when it exists.
     fn with_seat(&self, run: impl FnOnce(Result<&dyn Occupant>) + Send + 'static) {
         if let Err(error) = self.node().check_open() {
             return run(Err(error));
         }
         if let Some(seat) = self.handle.seat() {
-            return run(Ok(&**seat));
+            return run(Ok(&*seat));
         }
         let handle = self.handle.clone();
         let waiter: Waiter = Box::new(move |occupant, counted| {
             match &occupant {
-                Ok(occupant) => {
-                    handle.remember_seat(occupant);
-                    run(Ok(&**occupant));
-                }
+                Ok(occupant) => run(Ok(&**occupant)),
                 Err(error) => run(Err(error.clone())),
             }
             if counted {
@@ -115,7 +123,10 @@ impl<T> RRef<T> {
                 handle.node().call_finished(handle.id());
             }
         });
-        self.node().with_object(self.id(), waiter);
+        // Not remembered while calls still wait for it: later ones would pass them by.
+        if let Some(seat) = self.node().with_object(self.id(), waiter) {
+            self.handle.remember_seat(&seat);
+        }
     }
 }
 
@@ -146,9 +157,9 @@ impl<T: Object> RRef<T> {
             });
             return Request::local(self.node(), result);
         }
-        let started = self.message(&message).and_then(|(name, payload)| {
-            self.node().start_call(self.id().owner, MessageTarget::Message(self.id(), name), payload)
-        });
+        let started = self
+            .message(&message)
+            .and_then(|(name, payload)| self.call(MessageTarget::Message(self.id(), name), payload));
         Request::started(self.node(), started)
     }
 
@@ -174,6 +185,7 @@ impl<T: Object> RRef<T> {
             return Ok(());
         }
         let (name, payload) = self.message(&message)?;
+        let payload = self.addressed(payload);
         self.node().cast(self.id().owner, MessageTarget::Message(self.id(), name), payload)
     }
 
@@ -204,7 +216,7 @@ impl<T: Object> RRef<T> {
         let name = self.node().inner().names.get::<M>(NameKind::Message, path, || {
             Ok(schema::join(&[schema::schema_of::<M>()?.0, <M::Result as Object>::schema()?]))
         })?;
-        let payload = Outgoing::encode(self.node(), &message)?;
+        let payload = self.addressed(Outgoing::encode(self.node(), &message)?);
         let handle = self.node().create(self.id().owner, MessageSource::Message(self.id(), name), payload)?;
         Ok(RRef::new(handle))
     }
@@ -221,7 +233,7 @@ impl<T: Object> RRef<T> {
             return Request::local(self.node(), result);
         }
         let target = MessageTarget::Ready(self.id());
-        let started = self.node().start_call(self.id().owner, target, Outgoing::default());
+        let started = self.call(target, Outgoing::default());
         Request::started(self.node(), started)
     }
 
@@ -260,7 +272,7 @@ impl<T: Object> RRef<T> {
             let path = || node.inner().registry.path_of::<F>();
             let name = node.inner().names.get::<(F, T)>(NameKind::Method, path, F::schema)?;
             let payload = F::encode(node, &args)?.0;
-            node.start_call(self.id().owner, MessageTarget::Method(self.id(), name), payload)
+            self.call(MessageTarget::Method(self.id(), name), payload)
         })();
         Request::started(node, started)
     }
@@ -304,8 +316,7 @@ impl<T: Data> RRef<T> {
         }
         let started = (|| {
             let name = node.inner().names.get::<T>(NameKind::Type, T::wire_name, <T as Object>::schema)?;
-            let target = MessageTarget::Fetch(self.id(), name);
-            node.start_call(self.id().owner, target, Outgoing::default())
+            self.call(MessageTarget::Fetch(self.id(), name), Outgoing::default())
         })();
         Request::started(node, started)
     }

@@ -222,16 +222,13 @@ impl Construction {
     pub(crate) fn settle<R: Outcome<K>, K>(self, returned: Result<R>) {
         match returned {
             Err(error) => self.fail(error),
-            Ok(returned) => {
-                // The error's `Display` is user code.
-                let outcome = contained(self.node(), type_name::<R>(), || {
-                    returned.outcome().map_err(Error::CreateFailed)
-                });
-                match outcome {
-                    Ok(object) => self.seat(object),
-                    Err(error) => self.fail(error),
-                }
-            }
+            // The error's `Display` is user code.
+            Ok(returned) => match contained(self.node(), type_name::<R>(), || {
+                returned.outcome().map_err(Error::CreateFailed)
+            }) {
+                Ok(object) => self.seat(object),
+                Err(error) => self.fail(error),
+            },
         }
     }
 }
