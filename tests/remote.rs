@@ -13,8 +13,7 @@ async fn builtin_remote_ret() {
         let one = a.remote("b", add, (1, 2))?;
         assert_eq!(one.to_here().await?, 3);
         assert_eq!(one.owner(), "b");
-        let many: Vec<RRef<i64>> =
-            (0..10).map(|n| a.remote("b", add, (n, 100))).collect::<Result<_, _>>()?;
+        let many: Vec<RRef<i64>> = (0..10).map(|n| a.remote("b", add, (n, 100))).collect::<Result<_, _>>()?;
         // Backwards: a result must not be the next one in line.
         for (n, x) in many.iter().enumerate().rev() {
             assert_eq!(x.to_here().await?, n as i64 + 100);
@@ -196,6 +195,7 @@ async fn large_tensors_and_small_calls() {
 /// The nodes of one process have nothing in common but the process.
 #[actix::test]
 async fn init_rpc_twice() {
+    tokio::time::pause();
     // Two clusters with the same names, each on a network of its own.
     let ([a1, b1], _) = start::<2>(|builder| builder).await;
     let ([a2, b2], _) = start::<2>(|builder| builder).await;

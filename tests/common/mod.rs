@@ -29,6 +29,7 @@ pub async fn cluster_of<const N: usize>(
     setup: impl Fn(Builder) -> Builder,
     test: impl AsyncFnOnce([Node; N], Gate) -> anyhow::Result<()>,
 ) {
+    tokio::time::pause();
     let (nodes, gate) = start(setup).await;
     if let Err(error) = test(nodes.clone(), gate).await {
         panic!("{error:?}\n{}", reports(&nodes));
@@ -36,9 +37,8 @@ pub async fn cluster_of<const N: usize>(
     assert_no_leaks(&nodes.each_ref()).await;
 }
 
-/// A cluster that the test itself takes down.
+/// A cluster that the test itself takes down. The clock is the test's to pause.
 pub async fn start<const N: usize>(setup: impl Fn(Builder) -> Builder) -> ([Node; N], Gate) {
-    tokio::time::pause();
     let gate = Gate::default();
     let mut nodes: Vec<Node> = Vec::new();
     // From the last to the first, so that the smaller name dials.
@@ -80,9 +80,11 @@ fn is_clean(report: &NodeReport) -> bool {
         && report.held.is_empty()
         && report.calls == 0
         && report.parked == 0
-        && report.peers.iter().filter(|peer| alive(&peer.link)).all(|peer| {
-            peer.queued == 0 && peer.running == 0 && peer.unacknowledged == 0
-        })
+        && report
+            .peers
+            .iter()
+            .filter(|peer| alive(&peer.link))
+            .all(|peer| peer.queued == 0 && peer.running == 0 && peer.unacknowledged == 0)
 }
 
 /// Waits until `condition` holds.

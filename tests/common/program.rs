@@ -143,9 +143,7 @@ pub async fn chain(c: RRef<Counter>, route: Vec<String>, n: i64) -> Result<i64, 
 }
 
 /// The chain's own future would contain itself.
-fn boxed(
-    request: Request<Result<i64, Told>>,
-) -> std::pin::Pin<Box<dyn Future<Output = Result<i64, Told>>>> {
+fn boxed(request: Request<Result<i64, Told>>) -> std::pin::Pin<Box<dyn Future<Output = Result<i64, Told>>>> {
     Box::pin(async move { request.await.map_err(told)? })
 }
 
