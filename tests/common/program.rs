@@ -37,6 +37,12 @@ pub fn node(name: &str) -> rref::Builder {
         .function(bump)
         .function(bump_all)
         .function(drop_it)
+        .function(bump_large)
+        .function(make_late)
+        .function(hold_probe)
+        .function(hold_1)
+        .function(hold_2)
+        .function(hold_3)
         .function(keep)
         .method(plus)
 }
@@ -172,6 +178,36 @@ pub async fn bump_all(list: Vec<RRef<Counter>>, n: i64) -> Result<i64, Told> {
 pub fn drop_it(c: RRef<Counter>) -> bool {
     drop(c);
     true
+}
+
+pub async fn bump_large(c: RRef<Counter>, _ballast: Tensor<f32>) -> Result<i64, Told> {
+    c.send(Add(1)).await.map_err(told)
+}
+
+/// Uses its argument for a second and gives a new counter.
+pub async fn make_late(c: RRef<Counter>) -> Result<RRef<Counter>, Told> {
+    c.send(AddLater(1, 1000)).await.map_err(told)?;
+    make_here(0)
+}
+
+// References to references, each one level deeper.
+
+pub fn hold_probe(x: RRef<Probe>) -> RRef<Probe> {
+    x
+}
+
+pub fn hold_1(x: RRef<RRef<Probe>>) -> Vec<RRef<RRef<Probe>>> {
+    vec![x]
+}
+
+pub type Depth3 = RRef<Vec<RRef<RRef<Probe>>>>;
+
+pub fn hold_2(x: Depth3) -> (Depth3,) {
+    (x,)
+}
+
+pub fn hold_3(x: RRef<(Depth3,)>) -> Option<RRef<(Depth3,)>> {
+    Some(x)
 }
 
 // A counter.
