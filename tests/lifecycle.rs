@@ -1,0 +1,566 @@
+//! How long objects live: who keeps them, and that everything is freed in the end.
+
+mod common;
+
+use common::program::*;
+use common::{cluster, cluster_of, holders, seconds, start, until};
+use rref::prelude::*;
+
+fn tensor_of(len: usize) -> Tensor<f32> {
+    Tensor::from(ndarray::Array1::zeros(len))
+}
+
+fn there<T>(found: Option<T>) -> anyhow::Result<T> {
+    found.ok_or_else(|| anyhow::anyhow!("nothing there"))
+}
+
+/// Catches: a release that is never sent, or sent at the first drop instead of the last.
+#[actix::test]
+async fn drop_last_frees() {
+    cluster(async |[a, b], _| {
+        let p = a.remote("b", probe, ())?;
+        p.ready().await?;
+        let more: Vec<_> = (0..10).map(|_| p.clone()).collect();
+        drop(p);
+        more[3].send(Ping).await?;
+        assert_eq!(probes(), (1, 0));
+        drop(more);
+        until("it is freed", || b.report().objects.is_empty()).await;
+        until("its actor is dropped", || probes() == (1, 1)).await;
+        // On one's own node as well.
+        let own = b.remote("b", probe, ())?;
+        own.ready().await?;
+        drop(own);
+        until("its actor is dropped", || probes() == (2, 2)).await;
+        Ok(())
+    })
+    .await;
+}
+
+/// The caller lets go while the call waits: the argument lives on in the call.
+#[actix::test]
+async fn arg_keeps_alive_while_pending() {
+    cluster(async |[a, b, _c], _| {
+        let shelf = a.remote("c", shelf, ())?;
+        shelf.do_send(Rest(5000))?;
+        let x = a.remote("b", counter, (7,))?;
+        let put = shelf.send(Put(x.clone()));
+        drop(x);
+        tokio::time::sleep(seconds(3)).await;
+        assert_eq!(b.report().objects.len(), 1, "freed under a waiting call");
+        assert_eq!(put.await?, 1);
+        let x = there(shelf.send(Take).await?)?;
+        assert_eq!(x.send(Add(1)).await?, 8);
+        Ok(())
+    })
+    .await;
+}
+
+#[actix::test]
+async fn arg_dropped_after_call() {
+    cluster(async |[a, b, c], _| {
+        let x = a.remote("b", counter, (7,))?;
+        assert!(a.call("c", drop_it, (x.clone(),)).await?);
+        until("c has let go", || holders(&b, &x) == Some(vec!["a".into()])).await;
+        assert!(c.report().held.is_empty());
+        assert_eq!(x.send(Add(1)).await?, 8);
+        Ok(())
+    })
+    .await;
+}
+
+#[actix::test]
+async fn callee_keeps_in_state() {
+    cluster(async |[a, b, _c], _| {
+        let shelf = a.remote("c", shelf, ())?;
+        let x = a.remote("b", counter, (7,))?;
+        shelf.send(Put(x.clone())).await?;
+        drop(x);
+        until("only c holds it", || b.report().objects.first().is_some_and(|object| object.holders == ["c"]))
+            .await;
+        tokio::time::sleep(seconds(10)).await;
+        let again = there(shelf.send(Peek).await?)?;
+        assert_eq!(again.send(Add(1)).await?, 8);
+        // The shelf's end is the end of what it holds.
+        drop((again, shelf));
+        until("all is freed", || b.report().objects.is_empty()).await;
+        Ok(())
+    })
+    .await;
+}
+
+/// Each object holds the next one, on another node: dropping the head frees all.
+#[actix::test]
+async fn nested_chain_depth5() {
+    cluster(async |[a, b, c, d, e], _| {
+        let last = a.remote("b", probe, ())?;
+        let fifth = a.remote("c", hold_probe, (last,))?;
+        let fourth = a.remote("d", hold_1, (fifth,))?;
+        let third = a.remote("e", hold_2, (fourth,))?;
+        let head = a.remote("b", hold_3, (third,))?;
+        head.ready().await?;
+        let there = |nodes: &[&Node]| nodes.iter().map(|node| node.report().objects.len()).sum::<usize>();
+        until("all is there and a holds the head only", || {
+            there(&[&b, &c, &d, &e]) == 5 && a.report().held.len() == 1
+        })
+        .await;
+        tokio::time::sleep(seconds(5)).await;
+        assert_eq!((there(&[&b, &c, &d, &e]), probes()), (5, (1, 0)));
+        drop(head);
+        until("the last one is dropped", || probes() == (1, 1)).await;
+        assert_eq!(there(&[&b, &c, &d, &e]), 0);
+        Ok(())
+    })
+    .await;
+}
+
+/// An owner makes an object, gives it away as a result and drops its own handle.
+#[actix::test]
+async fn return_handle() {
+    cluster(async |[a, b], _| {
+        let x = a.call("b", make_here, (5,)).await?.map_err(anyhow::Error::msg)?;
+        until("b has none of its own", || b.report().objects.iter().all(|o| o.local_handles == 0)).await;
+        tokio::time::sleep(seconds(5)).await;
+        assert_eq!(x.send(Add(1)).await?, 6);
+        assert_eq!(holders(&b, &x), Some(vec!["a".into()]));
+        Ok(())
+    })
+    .await;
+}
+
+/// Whatever becomes of a call, the handles in its arguments are let go.
+#[actix::test]
+async fn failing_handler_releases_args() {
+    cluster(async |[a, b, _c], _| {
+        let x = a.remote("b", add, (1, 2))?;
+        let only_a = || holders(&b, &x) == Some(vec!["a".into()]);
+        // The handler, a function, a constructor panic; the target is dead, is of a type without it.
+        let c = a.remote("c", counter, (0,))?;
+        assert!(matches!(c.send(PanicWith(x.clone())).await, Err(Error::ObjectDied { .. })));
+        assert!(matches!(c.send(PanicWith(x.clone())).await, Err(Error::ObjectDied { .. })));
+        assert!(matches!(a.call("c", explode_with, (x.clone(),)).await, Err(Error::Remote { .. })));
+        let never = a.remote("c", explode_with, (x.clone(),))?;
+        assert!(matches!(never.to_here().await, Err(Error::CreateFailed(_))));
+        assert!(matches!(a.call("c", unregistered, (x.clone(),)).await, Err(Error::NotRegistered { .. })));
+        until("c has let go of all", only_a).await;
+        // And one that cannot be sent.
+        assert!(matches!(a.call("nobody", fetch, (x.clone(),)).await, Err(Error::UnknownPeer { .. })));
+        assert_eq!(x.to_here().await?, 3);
+        Ok(())
+    })
+    .await;
+}
+
+fn unregistered(_: RRef<i64>) -> i64 {
+    0
+}
+
+/// Catches: a Cancel that is not sent, one that ends the wrong call, and a result that comes after
+/// its caller has gone and keeps its handles for ever.
+#[actix::test]
+async fn cancelled_call_releases_args_and_result() {
+    cluster(async |[a, b, c], _| {
+        let shelf = a.remote("c", shelf, ())?;
+        let x = a.remote("b", counter, (7,))?;
+        shelf.do_send(Rest(5000))?;
+        let put = shelf.send(Put(x.clone()));
+        let kept = shelf.send(Put(x.clone()));
+        until("both wait at c", || c.report().peers.iter().any(|peer| peer.running >= 2)).await;
+        drop(put);
+        assert_eq!(kept.await?, 1, "the cancelled call has run");
+        assert_eq!(shelf.send(Count).await?, 1);
+        drop(there(shelf.send(Take).await?)?);
+        until("c has let go", || holders(&b, &x) == Some(vec!["a".into()])).await;
+        // One that has started: its result comes, and nobody takes it.
+        let late = a.call("c", make_late, (x.clone(),));
+        until("c works on it", || c.report().peers.iter().any(|peer| peer.running == 1)).await;
+        drop(late);
+        until("c has let go", || holders(&b, &x) == Some(vec!["a".into()])).await;
+        until("the result is freed", || c.report().objects.len() == 1).await;
+        // One that has not even been sent, because the request is dropped at once.
+        drop(shelf.send(Put(x.clone())));
+        tokio::time::sleep(seconds(1)).await;
+        assert_eq!(shelf.send(Count).await?, 0);
+        Ok(())
+    })
+    .await;
+}
+
+/// From a to c and back to a, while a has dropped its own.
+#[actix::test]
+async fn handoff_loop() {
+    cluster(async |[a, b, _c], gate| {
+        let shelf = a.remote("c", shelf, ())?;
+        let mut x = a.remote("b", counter, (0,))?;
+        for round in 1..=20 {
+            let put = shelf.send(Put(x));
+            // Every now and then the connections break under it.
+            if round % 4 == 0 {
+                gate.cut_connections();
+            }
+            put.await?;
+            x = there(shelf.send(Take).await?)?;
+            assert_eq!(x.send(Add(1)).await?, round);
+        }
+        until("c has let go", || holders(&b, &x) == Some(vec!["a".into()])).await;
+        Ok(())
+    })
+    .await;
+}
+
+/// Passed on and dropped in the same breath, with the links in their worst state: the new holder's
+/// claim is held up, so that only the sender's pin keeps the object.
+#[actix::test]
+async fn three_party_drop_at_once() {
+    cluster(async |[a, b, c], gate| {
+        let shelf = a.remote("c", shelf, ())?;
+        shelf.ready().await?;
+        // The claim, the sender's own frames, the call, and what settles it.
+        for held_up in [("c", "b"), ("a", "b"), ("a", "c"), ("c", "a")] {
+            let x = a.remote("b", counter, (7,))?;
+            x.ready().await?;
+            gate.shut(held_up.0, held_up.1);
+            let put = shelf.send(Put(x));
+            tokio::time::sleep(seconds(2)).await;
+            assert_eq!(b.report().objects.len(), 1, "freed on its way, {held_up:?} held up");
+            gate.open();
+            assert_eq!(put.await?, 1);
+            let again = there(shelf.send(Take).await?)?;
+            assert_eq!(again.send(Add(1)).await?, 8);
+            drop(again);
+            until("it is freed", || b.report().objects.is_empty() && c.report().held.is_empty()).await;
+        }
+        Ok(())
+    })
+    .await;
+}
+
+#[actix::test]
+async fn four_party_fast_chain() {
+    cluster(async |[a, _b, _c, d, _e], gate| {
+        let x = a.remote("d", counter, (0,))?;
+        x.ready().await?;
+        let route = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        // Its owner hears of none of the others before the last one calls.
+        let through = a.call("b", chain, (x.clone(), route(&["c", "e"]), 5));
+        gate.shut("a", "d");
+        drop(x);
+        assert_eq!(through.await?, Ok(5));
+        gate.open();
+        until("it is freed", || d.report().objects.is_empty()).await;
+        Ok(())
+    })
+    .await;
+}
+
+/// Handed round and called under connections that break all the time: each call is done once.
+#[actix::test]
+async fn handoff_and_calls_under_cuts() {
+    cluster(async |[a, _b, _c, _d], gate| {
+        let x = a.remote("b", counter, (0,))?;
+        let mut through = Vec::new();
+        for n in 0..60 {
+            through.push(a.call(["c", "d"][n % 2], bump, (x.clone(), 1)));
+            through.push(a.call("c", chain, (x.clone(), vec!["d".into(), "b".into()], 1)));
+            for _ in 0..n % 7 {
+                tokio::task::yield_now().await;
+            }
+            gate.cut_connections();
+            if n % 10 == 0 {
+                tokio::time::sleep(common::millis(30)).await;
+            }
+        }
+        for request in through {
+            request.await?.map_err(anyhow::Error::msg)?;
+        }
+        assert_eq!(x.send(Add(0)).await?, 120);
+        Ok(())
+    })
+    .await;
+}
+
+/// Nothing has reached the owner, and all is in order when it does.
+#[actix::test]
+async fn pipelined_calls_before_create_ack() {
+    cluster(async |[a, b], gate| {
+        a.call("b", add, (1, 1)).await?;
+        gate.shut("a", "b");
+        let c = a.remote("b", counter, (0,))?;
+        let calls: Vec<_> = (0..50).map(|n| c.send(Log(n))).collect();
+        let derived = c.remote(Snapshot)?;
+        let of_derived = derived.apply(plus, (100,));
+        c.do_send(Add(1))?;
+        assert!(b.report().objects.is_empty());
+        gate.open();
+        for call in calls {
+            assert!(call.await?);
+        }
+        assert_eq!(of_derived.await?, 150);
+        assert_eq!(c.send(Snapshot).await?, 51);
+        // The same behind a constructor that takes its time.
+        let p = a.remote("b", slow_probe, (5000,))?;
+        let pings: Vec<_> = (0..5).map(|_| p.send(Ping)).collect();
+        for ping in pings {
+            ping.await?;
+        }
+        Ok(())
+    })
+    .await;
+}
+
+/// Somebody else's call is there first: it waits for the creation.
+#[actix::test]
+async fn third_party_call_before_create() {
+    cluster(async |[a, b, _c], gate| {
+        a.call("b", add, (1, 1)).await?;
+        gate.shut("a", "b");
+        let x = a.remote("b", counter, (7,))?;
+        let early = a.call("c", bump, (x.clone(), 1));
+        until("c's call waits at b", || b.report().parked == 1).await;
+        assert!(b.report().objects.iter().all(|object| object.state == "expected"));
+        gate.open();
+        assert_eq!(early.await?, Ok(8));
+        assert_eq!(x.send(Add(1)).await?, 9);
+        // A creation that is large is late of its own accord.
+        let y = a.remote("b", counter_of_size, (1, tensor_of(2_000_000)))?;
+        assert_eq!(a.call("c", bump, (y.clone(), 1)).await?, Ok(2));
+        Ok(())
+    })
+    .await;
+}
+
+/// Calls that were sent before anybody knew, from all nodes.
+#[actix::test]
+async fn ctor_fails() {
+    cluster(async |[a, b, _c], gate| {
+        a.call("b", add, (1, 1)).await?;
+        gate.shut("a", "b");
+        let never = a.remote("b", fallible, ("no luck".into(),))?;
+        let calls: Vec<_> = (0..10).map(|_| never.send(Add(1))).collect();
+        let early = a.call("c", bump, (never.clone(), 1));
+        until("c's call waits at b", || b.report().parked == 1).await;
+        gate.open();
+        let failed = Error::CreateFailed("no luck".into());
+        for call in calls {
+            assert_eq!(call.await, Err(failed.clone()));
+        }
+        assert_eq!(early.await?, Err(failed.to_string()));
+        Ok(())
+    })
+    .await;
+}
+
+/// Catches: a release that overtakes its creation, and a creation that is done twice or not at all.
+#[actix::test]
+async fn create_then_drop() {
+    cluster(async |[a, b], gate| {
+        drop(a.remote("b", probe, ())?);
+        until("made and dropped", || probes() == (1, 1)).await;
+        gate.shut("a", "b");
+        for _ in 0..10 {
+            drop(a.remote("b", probe, ())?);
+            drop(a.remote("b", slow_probe, (100,))?);
+        }
+        gate.open();
+        gate.cut_connections();
+        until("made and dropped", || probes() == (21, 21)).await;
+        drop(b.remote("b", slow_probe, (100,))?);
+        until("made and dropped", || probes() == (22, 22)).await;
+        Ok(())
+    })
+    .await;
+}
+
+/// The call goes in chunks, and the handle in it is dropped at once: its release must not overtake.
+#[actix::test]
+async fn large_call_handle_dropped_at_once() {
+    cluster(async |[a, b, _c], _| {
+        let x = a.remote("b", counter, (7,))?;
+        x.ready().await?;
+        let large = a.call("c", bump_large, (x.clone(), tensor_of(2_000_000)));
+        drop(x);
+        assert_eq!(large.await?, Ok(8));
+        // To the owner itself.
+        let y = a.remote("b", counter, (7,))?;
+        y.ready().await?;
+        let large = a.call("b", bump_large, (y.clone(), tensor_of(2_000_000)));
+        drop(y);
+        assert_eq!(large.await?, Ok(8));
+        // And as a creation.
+        let z = a.remote("c", counter, (7,))?;
+        let large = a.remote("b", bump_large, (z.clone(), tensor_of(2_000_000)))?;
+        drop(z);
+        assert_eq!(large.to_here().await?, Ok(8));
+        drop(large);
+        until("all is freed", || b.report().objects.is_empty()).await;
+        Ok(())
+    })
+    .await;
+}
+
+/// One call answers "who keeps this alive?".
+#[actix::test]
+async fn rref_context_debug_info() {
+    cluster(async |[a, b, c], gate| {
+        let x = a.remote("b", counter, (7,))?;
+        x.ready().await?;
+        let (same, shelf) = (x.clone(), a.remote("c", shelf, ())?);
+        shelf.send(Put(x.clone())).await?;
+        until("the hand-off is settled", || a.report().held.iter().all(|held| held.pins.is_empty())).await;
+        let report = b.report();
+        let object = there(report.objects.iter().find(|object| object.id == x.id()))?;
+        let mut by = object.holders.clone();
+        by.sort();
+        assert_eq!((by, object.local_handles), (vec!["a".to_string(), "c".to_string()], 0));
+        assert!(object.type_name.ends_with("Counter") && object.state == "live", "{object:?}");
+        let held = there(a.report().held.into_iter().find(|held| held.id == x.id()))?;
+        // One here, one in `same`.
+        assert_eq!((held.owner.as_str(), held.handles, held.confirmed), ("b", 2, true));
+        assert!(c.report().held.iter().any(|held| held.id == x.id() && held.handles == 1));
+        // What is under way: a call, and a hand-off that cannot be settled.
+        gate.shut("c", "a");
+        let call = shelf.send(Put(same));
+        until("the call is under way", || c.report().held.iter().any(|held| held.handles == 2)).await;
+        let report = a.report();
+        assert_eq!(report.calls, 1);
+        assert!(report.held.iter().any(|held| held.pins == ["c"]), "{report}");
+        assert!(report.to_string().contains("1 calls waiting"), "{report}");
+        gate.open();
+        call.await?;
+        Ok(())
+    })
+    .await;
+}
+
+/// A leak is reported by default, with its holder, on both sides.
+#[actix::test]
+async fn rref_leak() {
+    tokio::time::pause();
+    let ([a, b], _) = start::<2>(|builder| builder).await;
+    let kept = a.remote("b", counter, (7,)).unwrap();
+    kept.ready().await.unwrap();
+    let own = b.host(1i64).unwrap();
+    let report = b.shutdown().await;
+    let mut leaked: Vec<_> = report.leaked.iter().map(|leak| (leak.object, leak.holders.clone())).collect();
+    leaked.sort();
+    let mut expected = vec![(kept.id(), vec!["a".to_string()]), (own.id(), vec!["b".to_string()])];
+    expected.sort();
+    assert_eq!(leaked, expected);
+    let text: String = report.leaked.iter().map(ToString::to_string).collect();
+    assert!(
+        text.contains("Counter") && text.contains("created by `a`") && text.contains("held by a"),
+        "{text}"
+    );
+    drop((kept, own));
+    common::assert_no_leaks(&[&a]).await;
+
+    let ([a, b], _) = start::<2>(|builder| builder).await;
+    let kept = a.remote("b", counter, (7,)).unwrap();
+    let report = a.shutdown().await;
+    assert_eq!(report.leaked.iter().map(|leak| leak.object).collect::<Vec<_>>(), [kept.id()]);
+    assert_eq!((report.leaked[0].owner.as_str(), report.leaked[0].holders.join(" ")), ("b", "a".to_string()));
+    // It was given back all the same: the owner is clean while the handle still exists.
+    common::assert_no_leaks(&[&b]).await;
+    drop(kept);
+}
+
+#[actix::test]
+async fn use_rref_after_shutdown() {
+    tokio::time::pause();
+    let ([a, b], _) = start::<2>(|builder| builder).await;
+    let (far, near) = (a.remote("b", counter, (7,)).unwrap(), a.host(Counter(7)).unwrap());
+    let (x, y) = (a.remote("b", add, (1, 2)).unwrap(), a.host(3i64).unwrap());
+    // Used before: a handle may remember the way.
+    assert_eq!((far.send(Add(1)).await, near.send(Add(1)).await), (Ok(8), Ok(8)));
+    assert_eq!((x.to_here().await, y.to_here().await), (Ok(3), Ok(3)));
+    assert_eq!(a.shutdown().await.leaked.len(), 4);
+    let down = Error::ShuttingDown { node: "a".into() };
+    for c in [&far, &near] {
+        assert_eq!(c.send(Add(1)).await, Err(down.clone()), "{c:?}");
+        assert_eq!(c.ready().await, Err(down.clone()), "{c:?}");
+        let derived = c.remote(Snapshot);
+        assert_eq!(derived.err(), Some(down.clone()), "{c:?}");
+        let _ = c.do_send(Add(1));
+    }
+    for x in [&x, &y] {
+        assert_eq!(x.to_here().await, Err(down.clone()), "{x:?}");
+        assert_eq!(x.apply(plus, (1,)).await, Err(down.clone()), "{x:?}");
+    }
+    assert_eq!(y.local_value().await.err(), Some(down.clone()));
+    assert_eq!(a.call("b", add, (1, 2)).await, Err(down.clone()));
+    assert_eq!(a.call("a", add, (1, 2)).await, Err(down.clone()));
+    assert_eq!(a.remote("b", add, (1, 2)).err(), Some(down.clone()));
+    assert_eq!(a.host(1i64).err(), Some(down));
+    // Cloned and dropped without harm, and told apart.
+    assert_ne!(far.clone(), near.clone());
+    drop((far, near, x, y));
+    common::assert_no_leaks(&[&b]).await;
+}
+
+/// Idle nodes wait for busy ones, but not for ever.
+#[actix::test]
+async fn graceful_shutdown_with_uneven_workload() {
+    tokio::time::pause();
+    let ([a, b, c], _) = start::<3>(|builder| builder).await;
+    let work = a.call("b", slow, (3000, 1));
+    until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
+    let (work, of_a, of_b, of_c) = tokio::join!(work, a.shutdown(), b.shutdown(), c.shutdown());
+    assert_eq!(work, Ok(1), "a node left before its work was done");
+    assert!(of_a.complete && of_b.complete && of_c.complete);
+
+    let ([a, b], _) = start::<2>(|builder| builder.shutdown_deadline(seconds(5))).await;
+    let work = a.call("b", slow, (600_000, 1));
+    until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
+    assert!(!b.shutdown().await.complete);
+    let error = work.await;
+    assert!(matches!(&error, Err(Error::OutcomeUnknown { peer, .. }) if peer == "b"), "{error:?}");
+    assert!(a.shutdown().await.complete);
+}
+
+/// A shutdown with a failure in every step still ends, and says so.
+#[actix::test]
+async fn shutdown_errors() {
+    tokio::time::pause();
+    let ([a, b, c], gate) = start::<3>(|builder| builder).await;
+    let (lost, kept) = (a.remote("b", counter, (7,)).unwrap(), a.remote("c", counter, (7,)).unwrap());
+    assert_eq!((lost.send(Add(1)).await, kept.send(Add(1)).await), (Ok(8), Ok(8)));
+    let dead = kept.send(Panic("on its way out".into()));
+    let work = a.call("c", slow, (600_000, 1));
+    gate.kill("b");
+    // Nothing comes back from c: not even what it has done.
+    gate.shut("c", "a");
+    let report = a.shutdown().await;
+    assert!(!report.complete);
+    assert!(report.leaked.iter().any(|leak| leak.object == kept.id()), "{:?}", report.leaked);
+    assert_eq!(work.await, Err(Error::ShuttingDown { node: "a".into() }));
+    assert!(dead.await.is_err());
+    // A second time it has nothing to do.
+    assert!(a.shutdown().await.leaked.is_empty());
+    gate.open();
+    b.shutdown().await;
+    c.shutdown().await;
+    assert!(lost.send(Add(1)).await.is_err());
+}
+
+/// With short limits of their own, nodes come and go without those that stay noticing.
+#[actix::test]
+async fn leaves_while_others_work() {
+    cluster_of(
+        |builder| builder.shutdown_deadline(seconds(1)),
+        async |[a, b, c], _| {
+            let x = a.remote("c", counter, (0,))?;
+            let y = b.call("a", bump_all, (Vec::new(), 0)).await?;
+            assert_eq!(y, Ok(0));
+            let of_b = b.remote("c", counter, (5,))?;
+            of_b.ready().await?;
+            drop(of_b);
+            assert!(b.shutdown().await.leaked.is_empty());
+            assert_eq!(x.send(Add(1)).await?, 1);
+            until("b's object is freed", || c.report().objects.len() == 1).await;
+            let error = a.call("b", add, (1, 2)).await;
+            assert!(matches!(&error, Err(Error::OwnerDied { .. })), "{error:?}");
+            Ok(())
+        },
+    )
+    .await;
+}
