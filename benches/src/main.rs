@@ -54,7 +54,7 @@ fn main() -> anyhow::Result<()> {
 fn compare(options: &Compare) -> anyhow::Result<()> {
     let chosen = rows::choose(&options.rows)?;
     let effort = if options.quick { measure::Effort::QUICK } else { measure::Effort::FULL };
-    let results = client::run(&chosen, effort)?;
+    let results = client::run(chosen, effort)?;
     if options.json {
         for row in &results {
             println!("{}", serde_json::to_string(row)?);
