@@ -187,7 +187,7 @@ impl Connection {
             self.node.receive(&mut state, self.peer, frame?, length).map_err(Ended::Broken)?;
         }
         if state.peers.get(&self.peer).is_some_and(|peer| peer.lane.ack_due() == AckDue::Later) {
-            state.arm();
+            state.arm_later();
         }
         drop(state);
         self.frames = frames;

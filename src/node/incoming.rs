@@ -94,7 +94,7 @@ impl Node {
         state.update_settled(from);
         if settles {
             // An acknowledged claim may settle introductions of any third node.
-            state.arm();
+            state.arm_later();
         }
         Ok(())
     }

@@ -76,9 +76,14 @@ impl State {
         }
     }
 
-    /// Starts the batch timer, unless it runs.
+    /// Starts the batch timer for a release or a claim, unless it runs.
     pub(crate) fn arm(&self) {
         self.home.arm();
+    }
+
+    /// Starts the batch timer for what is not urgent, unless it runs.
+    pub(crate) fn arm_later(&self) {
+        self.home.arm_later();
     }
 
     /// The batch timer has run out: sends the releases and acknowledgements that found no company.
