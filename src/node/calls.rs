@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::payload::Incoming;
 use rref_core::session::Ticket;
 use rref_core::{NodeUid, Seq};
+use std::hash::{BuildHasherDefault, Hasher};
 use tokio::sync::oneshot;
 
 /// How far a call has come.
@@ -13,6 +14,30 @@ pub(crate) enum Progress {
     Queued(Ticket),
     /// It has this place in the lane.
     Sequenced(Seq),
+}
+
+/// Hashes numbers that this node itself hands out in a row: nobody can choose them so that they collide.
+pub(crate) type ByNumber = BuildHasherDefault<Spread>;
+
+/// Spreads one number over all bits.
+#[derive(Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio: neighbours end up far apart.
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A call that waits for its reply.

@@ -11,7 +11,7 @@ use crate::transport::Stream;
 use bytes::{Buf, Bytes, BytesMut};
 use rref_core::NodeUid;
 use rref_core::session::AckDue;
-use rref_core::wire::{Ack, Encoded, Frame, Limits, decode, frame_len};
+use rref_core::wire::{Ack, Encoded, Frame, Limits, Stamped, decode, frame_len};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::IoSlice;
@@ -27,6 +27,8 @@ const WRITE: usize = 256 * 1024;
 const SLICES: usize = 64;
 /// Parts up to this size are copied together: a slice of its own costs more.
 const COPY: usize = 4 * 1024;
+/// Room for small parts; it grows with the largest write.
+const SMALL: usize = 4 * COPY;
 /// Reads before other tasks get their turn.
 const TURNS: usize = 32;
 
@@ -39,22 +41,31 @@ pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     input: BytesMut,
     output: Output,
+    /// Frames taken in and their lengths; kept for its memory.
+    frames: Vec<(Result<Stamped, Ended>, usize)>,
     /// The handshake may have left frames in the input.
     fresh: bool,
 }
 
 /// Bytes on their way out.
-#[derive(Default)]
 struct Output {
     parts: VecDeque<Bytes>,
     /// Small parts, gathered until a large one or the end.
-    small: Vec<u8>,
+    small: BytesMut,
     bytes: usize,
+    /// Bytes that the peer's account does not have yet.
+    uncounted: u64,
 }
 
 impl Output {
+    fn new() -> Output {
+        let small = BytesMut::with_capacity(SMALL);
+        Output { parts: VecDeque::new(), small, bytes: 0, uncounted: 0 }
+    }
+
     fn push(&mut self, frame: &Encoded) {
         self.bytes += frame.len();
+        self.uncounted += frame.len() as u64;
         for part in frame.parts() {
             if part.len() <= COPY {
                 self.small.extend_from_slice(part);
@@ -68,7 +79,7 @@ impl Output {
     /// Puts the gathered small parts in their place among the large ones.
     fn seal(&mut self) {
         if !self.small.is_empty() {
-            self.parts.push_back(Bytes::from(std::mem::take(&mut self.small)));
+            self.parts.push_back(self.small.split().freeze());
         }
     }
 
@@ -104,12 +115,14 @@ impl Connection {
         stream: Box<dyn Stream>,
         input: BytesMut,
     ) -> Connection {
-        Connection { node, peer, number, stream, input, output: Output::default(), fresh: true }
+        let output = Output::new();
+        Connection { node, peer, number, stream, input, output, frames: Vec::new(), fresh: true }
     }
 
     /// Sends `bytes` before any frame.
     pub(crate) fn send_first(&mut self, bytes: Vec<u8>) {
         self.output.bytes += bytes.len();
+        self.output.uncounted += bytes.len() as u64;
         self.output.parts.push_back(Bytes::from(bytes));
     }
 
@@ -138,7 +151,7 @@ impl Connection {
     /// Takes in every frame that is complete.
     fn take_in(&mut self, count: usize) -> Result<(), Ended> {
         let limits = Limits::DEFAULT;
-        let mut frames = Vec::new();
+        let mut frames = std::mem::take(&mut self.frames);
         loop {
             let length = match frame_len(&self.input, &limits) {
                 Ok(Some(length)) if length <= self.input.len() => length,
@@ -173,32 +186,36 @@ impl Connection {
             // While this runs nobody need wake it: it will look for output anyway.
             peer.waker = None;
         }
-        for (frame, length) in frames {
+        for (frame, length) in frames.drain(..) {
             self.node.receive(&mut state, self.peer, frame?, length).map_err(Ended::Broken)?;
         }
         if state.peers.get(&self.peer).is_some_and(|peer| peer.lane.ack_due() == AckDue::Later) {
-            state.arm();
+            state.arm_later();
         }
+        drop(state);
+        self.frames = frames;
         Ok(())
     }
 
-    /// Fills the output from the lane; asks to be woken when there is nothing.
-    fn gather(&mut self, task: &mut Context<'_>, written: u64) -> Result<(), Ended> {
+    /// Fills the output from the lane. True when that was all there is for now: then it asks to be
+    /// woken for more.
+    fn gather(&mut self, task: &mut Context<'_>) -> Result<bool, Ended> {
         let mut state = self.node.lock();
         if !self.is_current(&state) {
             return Err(Ended::Replaced);
         }
+        let mut all = false;
         while self.output.bytes < WRITE {
             let Some(peer) = state.peers.get_mut(&self.peer) else { return Err(Ended::Replaced) };
             if let Some(frame) = peer.lane.next_to_send() {
                 self.output.push(frame);
                 peer.frames_sent += 1;
             } else if state.fill(self.peer) == Filled::Nothing {
+                all = true;
                 break;
             }
         }
         let Some(peer) = state.peers.get_mut(&self.peer) else { return Err(Ended::Replaced) };
-        peer.bytes_sent += written;
         let due = match peer.lane.ack_due() {
             AckDue::No => false,
             AckDue::Later => peer.ack_now,
@@ -216,13 +233,14 @@ impl Connection {
             peer.frames_sent += 1;
         }
         self.output.seal();
+        peer.bytes_sent += std::mem::take(&mut self.output.uncounted);
         if peer.lane.is_overfull() {
             return Err(Ended::Broken("it acknowledges nothing, and the resend buffer is full".into()));
         }
-        if self.output.parts.is_empty() {
+        if all {
             peer.waker = Some(task.waker().clone());
         }
-        Ok(())
+        Ok(all)
     }
 
     fn drive(&mut self, task: &mut Context<'_>) -> Result<(), Ended> {
@@ -237,10 +255,13 @@ impl Connection {
                 break;
             }
         }
-        let mut written = 0;
+        let mut all = false;
         loop {
             if self.output.parts.is_empty() {
-                self.gather(task, std::mem::take(&mut written))?;
+                if all {
+                    return Ok(());
+                }
+                all = self.gather(task)?;
                 if self.output.parts.is_empty() {
                     return Ok(());
                 }
@@ -252,21 +273,12 @@ impl Connection {
                 count += 1;
             }
             match Pin::new(&mut self.stream).poll_write_vectored(task, &slices[..count]) {
-                Poll::Pending => break,
+                Poll::Pending => return Ok(()),
                 Poll::Ready(Err(error)) => return Err(Ended::Lost(error.to_string())),
                 Poll::Ready(Ok(0)) => return Err(Ended::Lost("the peer takes nothing more".into())),
-                Poll::Ready(Ok(count)) => {
-                    self.output.advance(count);
-                    written += count as u64;
-                }
+                Poll::Ready(Ok(count)) => self.output.advance(count),
             }
         }
-        if written > 0
-            && let Some(peer) = self.node.lock().peers.get_mut(&self.peer)
-        {
-            peer.bytes_sent += written;
-        }
-        Ok(())
     }
 }
 

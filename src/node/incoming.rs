@@ -94,7 +94,7 @@ impl Node {
         state.update_settled(from);
         if settles {
             // An acknowledged claim may settle introductions of any third node.
-            state.arm();
+            state.arm_later();
         }
         Ok(())
     }
@@ -326,11 +326,12 @@ impl Node {
 
     fn reply_arrived(&self, state: &mut State, from: NodeUid, at: Stamp, reply: Reply) -> Result<(), Broken> {
         let Imports { incoming, .. } = self.import(state, from, at, reply.payload)?;
-        let owner = state.name_of(from);
+        let status = reply.status;
+        // Only an error says whose it is.
+        let owner = if status == Status::Failed { state.name_of(from) } else { String::new() };
         match state.calls.remove(&reply.call_id) {
             Some(call) if call.owner == from => {
                 let PendingCall { reply: waiting, schema, .. } = call;
-                let status = reply.status;
                 state.after(move || {
                     let result = match status {
                         Status::Ok => Ok(incoming),

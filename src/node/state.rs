@@ -3,7 +3,7 @@
 //! No user code runs under the lock: what may run some (dropping a handle, waking a caller, a
 //! handler) is put off with [`State::after`] until the lock is released.
 
-use super::calls::PendingCall;
+use super::calls::{ByNumber, PendingCall};
 use super::home::{self, Home};
 use super::objects::{Entry, Waiter};
 use super::peer::{Link, Peer};
@@ -38,7 +38,7 @@ pub(crate) struct State {
     pub(crate) objects: HashMap<ObjectId, Entry>,
     /// Calls for objects whose creation has not arrived.
     pub(crate) parked: BTreeMap<ObjectId, Vec<Waiter>>,
-    pub(crate) calls: HashMap<u64, PendingCall>,
+    pub(crate) calls: HashMap<u64, PendingCall, ByNumber>,
     pub(crate) next_call: u64,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
@@ -56,7 +56,7 @@ impl State {
             by_name: HashMap::new(),
             objects: HashMap::new(),
             parked: BTreeMap::new(),
-            calls: HashMap::new(),
+            calls: HashMap::default(),
             next_call: 1,
             to_dial: Vec::new(),
             after: Vec::new(),
@@ -76,9 +76,14 @@ impl State {
         }
     }
 
-    /// Starts the batch timer, unless it runs.
+    /// Starts the batch timer for a release or a claim, unless it runs.
     pub(crate) fn arm(&self) {
         self.home.arm();
+    }
+
+    /// Starts the batch timer for what is not urgent, unless it runs.
+    pub(crate) fn arm_later(&self) {
+        self.home.arm_later();
     }
 
     /// The batch timer has run out: sends the releases and acknowledgements that found no company.
@@ -135,10 +140,10 @@ impl State {
             let reason = "its address has not been told".to_string();
             return Err(Error::Unreachable { peer: uid.to_string(), reason });
         };
-        let name = peer.info.name.clone();
+        let name = || peer.info.name.clone();
         match &peer.link {
-            Link::Dead(reason) => Err(Error::OwnerDied { owner: name, reason: reason.clone() }),
-            Link::Unreachable(reason) => Err(Error::Unreachable { peer: name, reason: reason.clone() }),
+            Link::Dead(reason) => Err(Error::OwnerDied { owner: name(), reason: reason.clone() }),
+            Link::Unreachable(reason) => Err(Error::Unreachable { peer: name(), reason: reason.clone() }),
             _ => Ok(()),
         }
     }

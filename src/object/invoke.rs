@@ -145,13 +145,14 @@ where
     C: Completion<M::Result>,
 {
     let (tx, mut rx) = oneshot::channel::<M::Result>();
-    let failure: Arc<OnceLock<String>> = Arc::default();
+    let mut failure: Option<Arc<OnceLock<String>>> = None;
     let run = catch_unwind(AssertUnwindSafe(|| {
         let mut response = Some(<H as Handler<M>>::handle(actor, message, context));
         // A `ResponseFuture` runs as a detached task, where tokio would swallow its panic.
         if let Some(slot) =
             (&mut response as &mut dyn Any).downcast_mut::<Option<ResponseFuture<M::Result>>>()
         {
+            let failure = failure.insert(Arc::default());
             *slot = slot.take().map(|future| named(future, failure.clone(), node.clone()));
         }
         if let Some(response) = response {
@@ -170,7 +171,7 @@ where
             actix_rt::spawn(async move {
                 match rx.await {
                     Ok(result) => owed.complete(Ok(result)),
-                    Err(_) => match (failure.get(), owed.death.get()) {
+                    Err(_) => match (failure.as_ref().and_then(|failure| failure.get()), owed.death.get()) {
                         (Some(text), _) => {
                             let error = panicked(std::any::type_name::<M>(), text.clone(), &node);
                             owed.complete(Err(error));

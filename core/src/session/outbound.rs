@@ -15,7 +15,7 @@
 
 use super::order::{Lines, Message, Number};
 use super::transfer::{Piece, Transfers};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How large messages are sent. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,7 +107,10 @@ impl Ready {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outbound<M> {
     limits: OutboundLimits,
-    /// Everything not emitted, by submission.
+    /// The usual case, without the lines and sets below, which are empty then: small messages only,
+    /// numbered in a row. While calls have credit, the order of submission obeys all rules.
+    express: VecDeque<(Number, M)>,
+    /// Everything else that is not emitted, by submission.
     queue: BTreeMap<Number, Queued<M>>,
     next_number: Number,
     bytes: usize,
@@ -129,6 +132,7 @@ impl<M: Message> Outbound<M> {
     pub fn new(limits: OutboundLimits) -> Self {
         Outbound {
             limits,
+            express: VecDeque::new(),
             queue: BTreeMap::new(),
             next_number: 0,
             bytes: 0,
@@ -148,12 +152,29 @@ impl<M: Message> Outbound<M> {
         let number = self.next_number;
         self.next_number += 1;
         self.bytes += message.bytes();
+        if self.queue.is_empty() && message.parts() == 0 {
+            self.express.push_back((number, message));
+        } else {
+            self.settle();
+            self.line_up(number, message);
+        }
+        Ticket(number)
+    }
+
+    /// Puts a message, the latest of all, in its lines.
+    fn line_up(&mut self, number: Number, message: M) {
         let behind = self.lines.join(number, &message);
         if behind == 0 {
             self.ready_for(&message).set_for(&message).insert(number);
         }
         self.queue.insert(number, Queued { message, behind });
-        Ticket(number)
+    }
+
+    /// The usual case is over: whatever waits gets in its lines. Each message does so once at most.
+    fn settle(&mut self) {
+        for (number, message) in std::mem::take(&mut self.express) {
+            self.line_up(number, message);
+        }
     }
 
     /// What goes next, if its weight is at most `room` bytes ([`Lane::room`](super::Lane::room):
@@ -161,6 +182,13 @@ impl<M: Message> Outbound<M> {
     ///
     /// What is first in turn is not passed by something smaller: it would never find room.
     pub fn next(&mut self, room: usize) -> Option<Emit<'_, M>> {
+        if let Some((_, message)) = self.express.front() {
+            if message.is_reply() || self.calls_available() > 0 {
+                return self.emit_express(room);
+            }
+            // Replies go before calls that have no credit.
+            self.settle();
+        }
         if let Some((number, id)) = self.transfers.finished().map(|transfer| (transfer.number, transfer.id)) {
             return self.emit_finished(number, id, room);
         }
@@ -186,12 +214,12 @@ impl<M: Message> Outbound<M> {
 
     /// Messages not emitted; one whose chunks are under way is among them.
     pub fn len(&self) -> usize {
-        self.queue.len()
+        self.express.len() + self.queue.len()
     }
 
     /// Whether everything is emitted.
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.express.is_empty() && self.queue.is_empty()
     }
 
     /// Bytes of all messages not emitted, including chunks that have gone already.
@@ -202,6 +230,9 @@ impl<M: Message> Outbound<M> {
     /// Takes back one message. `None` if it has been emitted, if its transfer is open, or if it creates
     /// an object: creation numbers go out without gaps.
     pub fn withdraw(&mut self, ticket: Ticket) -> Option<M> {
+        if self.express.front().is_some_and(|(first, _)| *first <= ticket.0) {
+            self.settle();
+        }
         let queued = self.queue.get(&ticket.0)?;
         if creation(&queued.message) || self.transfers.contains(ticket.0) {
             return None;
@@ -212,6 +243,7 @@ impl<M: Message> Outbound<M> {
     /// Takes back all messages that `unwanted` picks, in the order of submission, except those that
     /// [`Outbound::withdraw`] would refuse. Looks at every message.
     pub fn cancel(&mut self, mut unwanted: impl FnMut(&M) -> bool) -> Vec<M> {
+        self.settle();
         let picked =
             |(number, queued): (&Number, &Queued<M>)| unwanted(&queued.message).then_some(Ticket(*number));
         let tickets: Vec<Ticket> = self.queue.iter().filter_map(picked).collect();
@@ -221,6 +253,7 @@ impl<M: Message> Outbound<M> {
     /// Takes back everything not emitted, open transfers and creations too, in the order of submission:
     /// the peer is lost. Credit and its count stay as they are.
     pub fn drain(&mut self) -> Vec<M> {
+        self.settle();
         self.bytes = 0;
         self.lines.clear();
         self.small = Ready::default();
@@ -273,6 +306,17 @@ impl<M: Message> Outbound<M> {
             self.calls_sent += 1;
         }
         Some(Emit::Message { message, transfer })
+    }
+
+    fn emit_express(&mut self, room: usize) -> Option<Emit<'_, M>> {
+        let bytes = self.express.front()?.1.bytes();
+        if bytes > room {
+            return None;
+        }
+        let (_, message) = self.express.pop_front()?;
+        self.bytes -= bytes;
+        self.calls_sent += u64::from(!message.is_reply());
+        Some(Emit::Message { message, transfer: 0 })
     }
 
     fn emit_small(&mut self, number: Number, room: usize) -> Option<Emit<'_, M>> {

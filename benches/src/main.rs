@@ -1,0 +1,66 @@
+//! Measures rref against what it is built on, in one run on one machine: only the ratios count.
+//!
+//! `cargo run --release -p rref-bench -- compare [--quick] [--json] [--rows name,..]`
+//!
+//! The program starts itself a second time as the server: a raw TCP echo and a node. Baseline and ours
+//! take turns, round by round, so that a slow moment of the machine meets both.
+
+mod client;
+mod measure;
+mod raw;
+mod report;
+mod rows;
+mod server;
+mod work;
+
+use clap::{Args, Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Measures rref against raw TCP and plain actix")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs every row and prints medians and ratios.
+    Compare(Compare),
+    /// What `compare` starts as its other process: serves until its standard input ends.
+    #[command(hide = true)]
+    Serve,
+}
+
+#[derive(Args)]
+struct Compare {
+    /// Fewer and shorter rounds: about half a minute in all.
+    #[arg(long)]
+    quick: bool,
+    /// One JSON object a line instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Only these rows, by name, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Serve => server::serve(),
+        Command::Compare(options) => compare(&options),
+    }
+}
+
+fn compare(options: &Compare) -> anyhow::Result<()> {
+    let chosen = rows::choose(&options.rows)?;
+    let effort = if options.quick { measure::Effort::QUICK } else { measure::Effort::FULL };
+    let results = client::run(chosen, effort)?;
+    if options.json {
+        for row in &results {
+            println!("{}", serde_json::to_string(row)?);
+        }
+    } else {
+        print!("{}", report::table(&results));
+    }
+    Ok(())
+}
