@@ -133,6 +133,15 @@ pub enum Error {
         call: String,
     },
 
+    /// The node keeps no reference under this name.
+    #[error("node `{node}` has no object named `{name}`; give it one there with register_name()")]
+    UnknownName {
+        /// The name asked for.
+        name: String,
+        /// The node that was asked.
+        node: String,
+    },
+
     /// The object is of another type than the handle says. The call has not run.
     #[error("the object is hosted by `{found}`, not by a `{expected}`")]
     WrongType {

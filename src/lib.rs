@@ -17,10 +17,18 @@ extern crate self as rref;
 
 pub use cluster::{Peer, Rank};
 pub use error::{Error, Gone, RemoteKind, Result};
-pub use node::{Builder, HeldReport, Leak, Node, NodeReport, ObjectReport, PeerReport, ShutdownReport};
-pub use object::{Accepts, Data, Hosted, LocalValue, Object, Outcome, RemoteMessage, Response, Value};
-pub use reference::{RRef, Request};
-pub use registry::{Function, Messages, Method};
+pub use node::{
+    Builder, Event, HeldReport, Leak, Node, NodeEvent, NodeEvents, NodeReport, ObjectReport, PeerReport,
+    ShutdownReport, Watch,
+};
+#[doc(hidden)]
+pub use object::Fetcher;
+pub use object::{
+    Accepts, Data, Handled, Hosted, LocalValue, Object, Outcome, RemoteMessage, Response, Returns, Snapshot,
+    Value,
+};
+pub use reference::{RRef, Request, Scope, Streaming, WeakRRef};
+pub use registry::{Function, Messages, Method, Placement};
 pub use rref_core::{NodeUid, ObjectId};
 pub use rref_macros::Object;
 pub use tensor::{DType, Element, Tensor};

@@ -68,11 +68,13 @@ fn trace() -> impl Strategy<Value = Trace> {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    let target = (0..5, object(), 1..u32::MAX).prop_map(|(which, object, name)| match which {
+    let target = (0..7, object(), 1..u32::MAX).prop_map(|(which, object, name)| match which {
         0 => Target::Function { name },
         1 => Target::Message { object, name },
         2 => Target::Method { object, name },
         3 => Target::Fetch { object, name },
+        4 => Target::Flush { object },
+        5 => Target::Ended { object },
         _ => Target::Ready { object },
     });
     (1..u64::MAX, target, any::<u64>(), trace(), payload()).prop_map(
@@ -154,6 +156,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         reply().prop_map(Frame::Item),
         reply().prop_map(Frame::End),
         (1..u64::MAX).prop_map(|call_id| Frame::Cancel { call_id }),
+        (1..u64::MAX, 1..u64::MAX).prop_map(|(call_id, items)| Frame::More { call_id, items }),
         vec(object(), 0..5).prop_map(Frame::Claim),
         vec((object(), stamp()), 0..5).prop_map(Frame::Release),
         vec((object(), reason()), 0..5).prop_map(Frame::Gone),
@@ -263,6 +266,7 @@ fn samples() -> Vec<Stamped> {
         Frame::Item(reply(chunked)),
         Frame::End(reply(Payload::default())),
         Frame::Cancel { call_id: 5 },
+        Frame::More { call_id: 5, items: 16 },
         Frame::Claim(vec![object, object]),
         Frame::Release(vec![(object, Stamp { session_no: 1, seq: 2 })]),
         Frame::Gone(vec![(object, GoneReason::Freed), (object, GoneReason::Died("why".into()))]),

@@ -4,10 +4,11 @@ use proc_macro2::Span;
 use quote::ToTokens;
 use syn::{
     DeriveInput, Error, LitStr, Result, Token, Type, meta::ParseNestedMeta, parenthesized,
-    punctuated::Punctuated,
+    punctuated::Punctuated, spanned::Spanned,
 };
 
-const KEYS: &str = "expected `messages(Add, Get)`, `name = \"kv.Shard\"` or `remote = \"kv.Shard\"`";
+const KEYS: &str =
+    "expected `messages(Add, Get)`, `name = \"kv.Shard\"`, `remote = \"kv.Shard\"` or `snapshot`";
 const MESSAGES: &str = "name the messages that other nodes may send: `#[object(messages(Add, Get))]`, or \
                         `#[object(messages())]` for none";
 
@@ -15,6 +16,8 @@ const MESSAGES: &str = "name the messages that other nodes may send: `#[object(m
 pub(crate) struct Attribute {
     pub(crate) name: Name,
     pub(crate) messages: Vec<Type>,
+    /// Whether the actor can be fetched.
+    pub(crate) snapshot: bool,
 }
 
 /// How the type is called on the wire.
@@ -49,6 +52,7 @@ struct Keys {
     name: Option<LitStr>,
     remote: Option<LitStr>,
     messages: Option<Vec<Type>>,
+    snapshot: Option<Span>,
 }
 
 impl Keys {
@@ -61,6 +65,10 @@ impl Keys {
             parenthesized!(list in meta.input);
             let listed = Punctuated::<Type, Token![,]>::parse_terminated(&list)?;
             return self.list(listed);
+        }
+        if meta.path.is_ident("snapshot") {
+            self.snapshot = Some(meta.path.span());
+            return Ok(());
         }
         let (slot, key) = if meta.path.is_ident("name") {
             (&mut self.name, "name")
@@ -105,7 +113,11 @@ impl Keys {
                 return Err(Error::new(remote.span(), text));
             }
         };
+        if let (Name::Remote(_), Some(span)) = (&name, self.snapshot) {
+            let text = "an interface has no snapshot: the actor it stands for offers it";
+            return Err(Error::new(span, text));
+        }
         let messages = self.messages.ok_or_else(|| Error::new(place, MESSAGES))?;
-        Ok(Attribute { name, messages })
+        Ok(Attribute { name, messages, snapshot: self.snapshot.is_some() })
     }
 }

@@ -58,6 +58,13 @@ fn hosted(input: &DeriveInput, attribute: &Attribute) -> TokenStream {
             #entry(#list);
         }
     });
+    let fetcher = attribute.snapshot.then(|| {
+        quote! {
+            fn fetcher() -> ::core::option::Option<::rref::Fetcher<Self>> {
+                ::core::option::Option::Some(::rref::Fetcher::snapshot())
+            }
+        }
+    });
     quote! {
         #[automatically_derived]
         impl #generics ::rref::Hosted for #ident #arguments #bounds {
@@ -75,6 +82,8 @@ fn hosted(input: &DeriveInput, attribute: &Attribute) -> TokenStream {
                 let _ = &#list;
                 #(#entries)*
             }
+
+            #fetcher
         }
     }
 }

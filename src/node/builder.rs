@@ -5,8 +5,8 @@ use super::names::Names;
 use super::state::State;
 use super::{Inner, Node, random_bytes};
 use crate::error::{Error, Result};
-use crate::object::{Hosted, RemoteMessage};
-use crate::registry::{Function, Messages, Method, Registry, function, method};
+use crate::object::{Handled, Hosted, RemoteMessage};
+use crate::registry::{Function, Messages, Method, Placement, Registry, function, method};
 use crate::transport::{Tcp, Transport};
 use actix::Handler;
 use rref_core::lifetime::Lifetime;
@@ -79,11 +79,19 @@ pub struct Builder {
 
 impl Builder {
     pub(super) fn new(name: String) -> Builder {
-        Builder { name, config: Config::default(), registry: Registry::default(), transport: Arc::new(Tcp) }
+        let (config, registry) = (Config::default(), Registry::default());
+        Builder { name, config, registry, transport: Arc::new(Tcp) }.builtins()
     }
 
-    /// Accepts the messages that `T` lists in its `#[object(messages(..))]`.
+    /// Accepts the messages that `T` lists in its `#[object(messages(..))]`; for data, copies of it
+    /// ([`RRef::copy_to`](crate::RRef::copy_to)).
     pub fn register<T: Hosted>(mut self) -> Self {
+        if let Some(adopt) = T::adopt() {
+            match T::schema() {
+                Ok(schema) => drop(self.registry.types.insert(T::wire_name(), (schema, adopt.0))),
+                Err(reason) => self.registry.mistakes.push(format!("type `{}`: {reason}", T::wire_name())),
+            }
+        }
         T::messages(&mut Messages { registry: &mut self.registry, object: PhantomData });
         self
     }
@@ -91,7 +99,7 @@ impl Builder {
     /// Accepts the message `M` for objects `T`; for data, which have no list of their own.
     pub fn message<T: Hosted, M>(mut self) -> Self
     where
-        M: RemoteMessage<Result: Hosted>,
+        M: RemoteMessage<Result: Handled>,
         T::Host: Handler<M>,
     {
         Messages::<T> { registry: &mut self.registry, object: PhantomData }.message::<M>();
@@ -102,15 +110,33 @@ impl Builder {
     ///
     /// The path is part of the program's text: put functions that two programs share into a library,
     /// or name them with [`Builder::function_as`].
-    pub fn function<F, Args, K>(mut self, function: F) -> Self
+    pub fn function<F, Args, K>(self, function: F) -> Self
     where
         F: Function<Args, K>,
-        Args: 'static,
+        Args: Send + 'static,
+        K: 'static,
+    {
+        self.function_on(Placement::Shared, function)
+    }
+
+    /// Accepts calls of a function, and says on which thread it, or what it makes, is to run.
+    ///
+    /// ```
+    /// use rref::{Placement, prelude::*};
+    ///
+    /// fn slow(n: u64) -> u64 { (0..n).map(|x| x ^ n).max().unwrap_or(0) }
+    ///
+    /// let builder = Node::builder("me").function_on(Placement::Blocking, slow);
+    /// ```
+    pub fn function_on<F, Args, K>(mut self, placement: Placement, function: F) -> Self
+    where
+        F: Function<Args, K>,
+        Args: Send + 'static,
         K: 'static,
     {
         const { function::assert_item::<F>() };
         let path = self.registry.path_of::<F>();
-        match function::entry(function) {
+        match function::entry(function, placement) {
             Ok(entry) => {
                 self.registry.functions.insert(path, Arc::new(entry));
             }
@@ -123,7 +149,7 @@ impl Builder {
     pub fn function_as<F, Args, K>(mut self, name: impl Into<Cow<'static, str>>, function: F) -> Self
     where
         F: Function<Args, K>,
-        Args: 'static,
+        Args: Send + 'static,
         K: 'static,
     {
         self.registry.name::<F>(name.into());
@@ -264,6 +290,7 @@ impl Builder {
             state: Mutex::new(state),
             open: AtomicBool::new(true),
             peers_changed: Notify::new(),
+            names_changed: Notify::new(),
             closed: watch::Sender::new(false),
         }));
         actix_rt::spawn(inbox.serve());

@@ -44,6 +44,11 @@ impl Hasher for Spread {
 pub(crate) struct PendingCall {
     pub(crate) owner: NodeUid,
     pub(crate) progress: Progress,
+    /// Milliseconds after which the owner need not start it; `u64::MAX` unless the caller set a
+    /// limit. The node's default is not among them: the caller may still ask for a longer one.
+    pub(crate) timeout_ms: u64,
+    /// Whether its result is a stream.
+    pub(crate) streams: bool,
     /// The caller's schema of what it calls, for the error that says that it differs.
     pub(crate) schema: u128,
     pub(crate) reply: oneshot::Sender<Result<Incoming>>,

@@ -4,6 +4,7 @@
 
 use super::Node;
 use super::connection::{Connection, Ended};
+use super::events::NodeEvent;
 use super::peer::{Link, Peer, SUSPECT_AFTER};
 use super::state::{Phase, State};
 use crate::error::{Error, Result};
@@ -128,6 +129,7 @@ impl Node {
         }
         peer.link = Link::Unreachable(reason.to_string());
         let name = peer.info.name.clone();
+        state.announce(NodeEvent::PeerSuspect { name: name.clone(), uid, reason: reason.to_string() });
         tracing::warn!("`{name}` cannot be reached: {reason}; its calls fail until it returns");
         state.fail_calls(uid, reason);
         drop(state);
@@ -407,13 +409,19 @@ impl State {
         }
         peer.info = info;
         peer.connections += 1;
-        peer.link = Link::Connected(peer.connections);
+        let before = std::mem::replace(&mut peer.link, Link::Connected(peer.connections));
         peer.lane.set_send_window(usize::try_from(endpoint.window).unwrap_or(usize::MAX));
         peer.outbound.credit(endpoint.calls);
         let (number, waker) = (peer.connections, peer.waker.take());
-        self.by_name.insert(peer.info.name.clone(), uid);
+        let name = peer.info.name.clone();
+        self.by_name.insert(name.clone(), uid);
         if let Some(waker) = waker {
             waker.wake();
+        }
+        match before {
+            Link::Unreachable(_) => self.announce(NodeEvent::PeerBack { name, uid }),
+            _ if number == 1 => self.announce(NodeEvent::PeerUp { name, uid }),
+            _ => {}
         }
         Ok(number)
     }

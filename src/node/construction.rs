@@ -3,14 +3,16 @@
 use super::Node;
 use super::objects::Entry;
 use crate::error::{Error, Gone, Result};
-use crate::object::Hosted;
 use crate::object::invoke::{Completion, contained};
 use crate::object::occupant::{Occupant, Occupied};
 use crate::object::seat::{Death, Seat};
+use crate::object::{Handled, Hosted, Site};
+use crate::registry::Placement;
 use rref_core::wire::GoneReason;
 use rref_core::{NodeUid, ObjectId};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// An object under construction. Dropped unsettled, its creation has failed.
 pub(crate) struct Construction {
@@ -19,11 +21,13 @@ pub(crate) struct Construction {
     /// Whose creation it is, if it came from another node.
     creator: Option<NodeUid>,
     settled: bool,
+    placement: Placement,
 }
 
 impl Construction {
     pub(crate) fn new(node: &Node, id: ObjectId, creator: Option<NodeUid>) -> Construction {
-        Construction { node: node.clone(), id, creator, settled: false }
+        let placement = Placement::Shared;
+        Construction { node: node.clone(), id, creator, settled: false, placement }
     }
 
     /// The node that makes the object.
@@ -31,15 +35,45 @@ impl Construction {
         &self.node
     }
 
-    /// Starts the object's actor and serves the calls that wait for it, in order.
+    /// Where the object is to live.
+    pub(crate) fn placed(mut self, placement: Placement) -> Construction {
+        self.placement = placement;
+        self
+    }
+
+    /// Starts the object's actor, where it is to live.
     ///
     /// Must run on the node's home arbiter.
-    pub(crate) fn seat<T: Hosted>(mut self, object: T) {
+    pub(crate) fn seat<T: Hosted>(self, object: T) {
+        if self.placement != Placement::Dedicated {
+            return self.seat_here(object, None);
+        }
+        let (ended, end) = oneshot::channel();
+        let name = format!("rref-{}", self.node.name());
+        let thread = move || {
+            actix_rt::System::new().block_on(async move {
+                self.seat_here(object, Some(ended));
+                // Dropped unsent if there is no actor.
+                let _ = end.await;
+            });
+        };
+        // A construction that is dropped with the closure has failed, and says so.
+        if let Err(error) = std::thread::Builder::new().name(name).spawn(thread) {
+            tracing::error!("cannot start a thread for an object: {error}");
+        }
+    }
+
+    /// Starts the object's actor and serves the calls that wait for it, in order.
+    /// `ended` is told when the actor no longer runs.
+    fn seat_here<T: Hosted>(mut self, object: T, ended: Option<oneshot::Sender<()>>) {
         let (node, id) = (self.node.clone(), self.id);
         let started = contained(&node, std::any::type_name::<T>(), || {
             let on_death = {
                 let node = node.clone();
-                move |death| node.object_ended(id, death)
+                move |death| {
+                    node.object_ended(id, death);
+                    drop(ended);
+                }
             };
             Ok(Seat::start(node.clone(), object.into_host(), on_death))
         });
@@ -84,6 +118,7 @@ impl Construction {
             other => other.to_string(),
         };
         let mut state = self.node.lock();
+        state.object_gone(self.id, &Error::CreateFailed(cause.clone()));
         let failed = Entry::Failed(Error::CreateFailed(cause.clone()));
         let before = state.objects.get_mut(&self.id).map(|entry| std::mem::replace(entry, failed));
         state.lifetime.create_failed(self.id, GoneReason::CreateFailed(cause.clone()));
@@ -97,7 +132,7 @@ impl Construction {
     }
 
     /// A completion that seats a handler's result.
-    pub(crate) fn typed<R: Hosted>(self) -> Keeping<R> {
+    pub(crate) fn typed<R: Handled>(self) -> Keeping<R> {
         Keeping { construction: self, result: PhantomData }
     }
 }
@@ -116,7 +151,7 @@ pub(crate) struct Keeping<R> {
     result: PhantomData<fn(R)>,
 }
 
-impl<R: Hosted> Completion<R> for Keeping<R> {
+impl<R: Handled> Completion<R> for Keeping<R> {
     fn cancelled(&self) -> bool {
         // The object's number has been given out: something must become of it.
         false
@@ -124,7 +159,7 @@ impl<R: Hosted> Completion<R> for Keeping<R> {
 
     fn complete(self, result: Result<R>) {
         match result {
-            Ok(object) => self.construction.seat(object),
+            Ok(object) => object.keep(Site(self.construction)),
             Err(error) => self.construction.fail(error),
         }
     }
@@ -143,7 +178,8 @@ impl Node {
         let mut state = self.lock();
         // Freed objects have no entry any more: their actor was meant to stop.
         if let Some(entry) = state.objects.get_mut(&id) {
-            let before = std::mem::replace(entry, Entry::Failed(error));
+            let before = std::mem::replace(entry, Entry::Failed(error.clone()));
+            state.object_gone(id, &error);
             state.lifetime.died(id, reason);
             state.later(before);
         }

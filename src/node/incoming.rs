@@ -4,13 +4,16 @@
 use super::Node;
 use super::calls::PendingCall;
 use super::construction::Construction;
+use super::events::Watcher;
 use super::objects::Entry;
 use super::peer::{Link, Peer};
 use super::responder::Responder;
 use super::state::{Lanes, State};
-use crate::error::{Error, WireError};
+use super::streams::Inlet;
+use crate::error::{Error, Gone, WireError};
 use crate::object::occupant::Occupant;
 use crate::payload::{Incoming, Outgoing};
+use crate::reference::StreamStart;
 use crate::reference::handle::Handle;
 use crate::registry::{FunctionEntry, MessageEntries, MethodEntry};
 use rref_core::lifetime::ImportState;
@@ -22,6 +25,9 @@ use rref_core::{NodeUid, ObjectId, Seq, Stamp};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Names a peer may announce in one session.
 const NAMES_LIMIT: usize = 65_536;
@@ -39,7 +45,8 @@ enum Named {
     Function(Arc<FunctionEntry>),
     Message(Arc<MessageEntries>),
     Method(Arc<MethodEntry>),
-    Type,
+    /// A type; how a copy of one is made, if it is registered.
+    Type(Option<fn(Incoming, Construction)>),
     /// Not registered, or with other types: every use is answered with this.
     Refused(WireError),
 }
@@ -106,8 +113,22 @@ impl Node {
             Frame::Create(create) => self.create_arrived(state, from, at, create),
             Frame::Call(call) | Frame::Cast(call) => self.call_arrived(state, from, at, call),
             Frame::Reply(reply) => self.reply_arrived(state, from, at, reply),
-            Frame::Item(_) | Frame::End(_) => Err("a streaming reply, which nobody asked for".into()),
+            Frame::Item(item) => {
+                let Imports { incoming, .. } = self.import(state, from, at, item.payload)?;
+                state.item_arrived(from, item.call_id, incoming)
+            }
+            Frame::End(end) => {
+                let Imports { incoming, .. } = self.import(state, from, at, end.payload)?;
+                let owner = state.name_of(from);
+                state.stream_ended(from, end.call_id, |schema| {
+                    (end.status == Status::Failed).then(|| remote_error(&incoming, &owner, schema))
+                });
+                state.later(incoming);
+                Ok(())
+            }
+            Frame::More { call_id, items } => state.more_granted(from, call_id, items),
             Frame::Cancel { call_id } => {
+                state.cancel_outlet(from, call_id);
                 if let Some(flag) = state.peers.get(&from).and_then(|peer| peer.running.get(&call_id)) {
                     flag.store(true, Ordering::Release);
                 }
@@ -169,7 +190,10 @@ impl Node {
                 Some(entries) => (entries.schema, Named::Message(entries.clone())),
                 None => return not_registered(path, "message"),
             },
-            NameKind::Type => return Named::Type,
+            NameKind::Type => match registry.types.get(path) {
+                Some((schema, adopt)) if *schema == name.schema => return Named::Type(Some(*adopt)),
+                _ => return Named::Type(None),
+            },
         };
         if schema != name.schema {
             return Named::Refused(WireError::Schema { path: name.path.clone(), theirs: schema });
@@ -225,8 +249,9 @@ impl Node {
         peer.grant.received().map_err(|error| error.to_string())?;
         // Looked up first: from `on_create` on something must become of the creation.
         let entry = match create.source {
-            Source::Function { name } | Source::Message { name, .. } => Some(state.named(from, name)?),
-            Source::Copy { .. } => None,
+            Source::Function { name } | Source::Message { name, .. } | Source::Copy { name } => {
+                state.named(from, name)?
+            }
         };
         let id = state.lifetime.on_create(from, create.create_no).map_err(|error| error.to_string())?;
         state.objects.insert(id, Entry::Pending(VecDeque::new()));
@@ -236,14 +261,14 @@ impl Node {
             state.after(move || construction.fail(error));
             return Ok(());
         }
-        match (create.source, entry) {
-            (Source::Function { .. }, Some(entry)) => {
+        match create.source {
+            Source::Function { .. } => {
                 state.after(move || match &entry.entry {
                     Named::Function(function) => (function.create)(incoming, construction),
                     other => construction.fail(refusal(other, &entry, incoming.node.name())),
                 });
             }
-            (Source::Message { object, .. }, Some(entry)) => {
+            Source::Message { object, .. } => {
                 let node = self.clone();
                 let waiter = Box::new(move |occupant: Result<Arc<dyn Occupant>, Error>, counted: bool| {
                     // Once the handler is queued, the seat outlives it.
@@ -259,9 +284,16 @@ impl Node {
                 });
                 state.with_object(object, waiter);
             }
-            _ => {
-                state
-                    .after(move || construction.fail(Error::CreateFailed("copies are not supported".into())));
+            Source::Copy { .. } => {
+                state.after(move || match &entry.entry {
+                    Named::Type(Some(adopt)) => adopt(incoming, construction),
+                    Named::Type(None) => {
+                        let call = format!(".register::<{}>()", entry.path);
+                        let (what, node) = (entry.path.to_string(), incoming.node.name().to_string());
+                        construction.fail(Error::NotRegistered { what, node, call });
+                    }
+                    other => construction.fail(refusal(other, &entry, incoming.node.name())),
+                });
             }
         }
         Ok(())
@@ -282,7 +314,9 @@ impl Node {
             Target::Message { object, name }
             | Target::Method { object, name }
             | Target::Fetch { object, name } => (Some(name), Some(object)),
-            Target::Ready { object } => (None, Some(object)),
+            Target::Ready { object } | Target::Flush { object } | Target::Ended { object } => {
+                (None, Some(object))
+            }
         };
         let entry = match name {
             Some(name) => Some(state.named(from, name)?),
@@ -296,7 +330,9 @@ impl Node {
             object: None,
             function,
             cancel,
+            deadline: deadline(call.timeout_ms),
             answered: false,
+            streaming: false,
         };
         if let Some(error) = gone {
             state.after(move || responder.complete(Err(error)));
@@ -311,6 +347,10 @@ impl Node {
             return Ok(());
         };
         let target = call.target;
+        if let Target::Ended { .. } = target {
+            watch_arrived(state, object, responder);
+            return Ok(());
+        }
         state.with_object(
             object,
             Box::new(move |occupant, counted| {
@@ -331,7 +371,13 @@ impl Node {
         let owner = if status == Status::Failed { state.name_of(from) } else { String::new() };
         match state.calls.remove(&reply.call_id) {
             Some(call) if call.owner == from => {
-                let PendingCall { reply: waiting, schema, .. } = call;
+                let PendingCall { reply: waiting, schema, streams, .. } = call;
+                let mut incoming = incoming;
+                if streams && status == Status::Ok {
+                    let (items, receiver) = mpsc::unbounded_channel();
+                    state.inlets.insert(reply.call_id, Inlet::new(from, schema, items));
+                    incoming.stream = Some(StreamStart { call_id: reply.call_id, items: receiver });
+                }
                 state.after(move || {
                     let result = match status {
                         Status::Ok => Ok(incoming),
@@ -481,8 +527,35 @@ fn run(
             other => responder.complete(Err(refusal(other, &entry, node.name()))),
         },
         (Target::Fetch { .. }, Some(entry)) => occupant.fetch(&node, &entry.path, entry.schema, responder),
+        (Target::Flush { .. }, _) => {
+            occupant
+                .flush(&node, Box::new(move |done| responder.complete(done.map(|()| Outgoing::default()))));
+        }
         _ => responder.complete(Ok(Outgoing::default())),
     }
+}
+
+/// Keeps a call that is answered when the object ends. It is no reference to the object.
+fn watch_arrived(state: &mut State, object: ObjectId, responder: Responder) {
+    let error = match state.objects.get(&object) {
+        Some(Entry::Live(_) | Entry::Pending(_)) => {
+            let cancel = responder.cancel.clone();
+            let gone = move || cancel.as_ref().is_none_or(|flag| flag.load(Ordering::Acquire));
+            let tell = move |reason| responder.complete(Err(reason));
+            return state.watch(object, Watcher { tell: Box::new(tell), gone: Box::new(gone) });
+        }
+        Some(Entry::Failed(error)) => error.clone(),
+        None => Error::Gone(Gone::Freed),
+    };
+    state.after(move || responder.complete(Err(error)));
+}
+
+/// When a call that may take this long, and has arrived now, need not be started any more.
+fn deadline(timeout_ms: u64) -> Option<Instant> {
+    if timeout_ms == u64::MAX {
+        return None;
+    }
+    Instant::now().checked_add(Duration::from_millis(timeout_ms))
 }
 
 fn remote_error(incoming: &Incoming, owner: &str, schema: u128) -> Error {

@@ -6,11 +6,13 @@
 //! thread.
 
 mod builder;
+pub(crate) mod builtin;
 mod calls;
 mod connect;
 mod connection;
 pub(crate) mod construction;
 pub(crate) mod current;
+mod events;
 mod home;
 mod incoming;
 mod names;
@@ -21,9 +23,11 @@ mod report;
 pub(crate) mod responder;
 mod shutdown;
 mod state;
+mod streams;
 
 pub use builder::Builder;
 pub(crate) use calls::Progress;
+pub use events::{Event, NodeEvent, NodeEvents, Watch};
 pub(crate) use names::NameRef;
 pub(crate) use objects::{Entry, Waiter};
 pub(crate) use outgoing::{Ask, Message, MessageSource, MessageTarget};
@@ -37,7 +41,7 @@ use crate::object::{Hosted, Outcome, Response};
 use crate::payload::Outgoing;
 use crate::reference::handle::Handle;
 use crate::reference::{RRef, Request};
-use crate::registry::{Function, Registry, function};
+use crate::registry::{Function, Placement, Registry, function};
 use builder::Config;
 use calls::PendingCall;
 use construction::Construction;
@@ -78,6 +82,8 @@ pub(crate) struct Inner {
     pub(crate) peers_changed: Notify,
     /// False once it takes no new calls of its own; read without the lock by calls on its own objects.
     open: AtomicBool,
+    /// Told when a name is given to a reference.
+    pub(crate) names_changed: Notify,
     /// True once the node is closed.
     pub(crate) closed: watch::Sender<bool>,
 }
@@ -149,17 +155,21 @@ impl Node {
     ) -> Result<RRef<<F::Return as Outcome<F::Kind>>::Object>>
     where
         F: Function<Args, K>,
+        F::Return: Outcome<F::Kind>,
         Args: Send + 'static,
     {
         const { function::assert_item::<F>() };
         let peer = peer.into().into_name();
         if peer == self.0.name {
             self.check_open()?;
-            self.registered_function::<F>()?;
+            let placement = self.registered_function::<F>()?;
             let (handle, construction) = self.begin_local()?;
+            let construction = construction.placed(placement);
             let node = self.clone();
             self.0.home.run(move || {
-                function::run(&node, function, args, move |returned| construction.settle(returned));
+                function::run(&node, placement, function, args, move |returned| {
+                    construction.settle(returned)
+                });
             });
             return Ok(RRef::new(handle));
         }
@@ -189,24 +199,39 @@ impl Node {
         const { function::assert_item::<F>() };
         let peer = peer.into().into_name();
         if peer == self.0.name {
-            if let Err(error) = self.check_open().and_then(|()| self.registered_function::<F>()) {
-                return Request::failed(self, error);
-            }
+            let placement = match self.check_open().and_then(|()| self.registered_function::<F>()) {
+                Ok(placement) => placement,
+                Err(error) => return Request::failed(self, error),
+            };
             let (reply, result) = oneshot::channel();
             let node = self.clone();
             self.0.home.run(move || {
                 if !reply.is_closed() {
-                    function::run(&node, function, args, move |returned| drop(reply.send(returned)));
+                    function::run(&node, placement, function, args, move |returned| {
+                        drop(reply.send(returned))
+                    });
                 }
             });
             return Request::local(self, result);
         }
+        let owner = self.lock().find(&peer);
+        match owner {
+            Ok(owner) => self.call_uid(owner, function, &args),
+            Err(error) => Request::failed(self, error),
+        }
+    }
+
+    /// Calls a function on the node with this identity, which is another one.
+    pub(crate) fn call_uid<F, Args, K>(&self, owner: NodeUid, _: F, args: &Args) -> Request<F::Return>
+    where
+        F: Function<Args, K>,
+        F::Return: Response,
+    {
         let started = (|| {
             self.check_open()?;
-            let owner = self.lock().find(&peer)?;
             let name = self.function_name::<F, Args, K>()?;
-            let payload = F::encode(self, &args)?.0;
-            self.start_call(owner, MessageTarget::Function(name), payload)
+            let payload = F::encode(self, args)?.0;
+            self.start_call(owner, MessageTarget::Function(name), payload, F::Return::STREAMS)
         })();
         Request::started(self, started)
     }
@@ -300,6 +325,7 @@ impl Node {
                     state: Mutex::new(state),
                     open: AtomicBool::new(false),
                     peers_changed: Notify::new(),
+                    names_changed: Notify::new(),
                     closed: watch::Sender::new(true),
                 }))
             })
@@ -313,10 +339,11 @@ impl Node {
         state.lifetime.drop_handle(key, &mut Lanes { peers: &mut state.peers });
     }
 
-    fn registered_function<F: 'static>(&self) -> Result<()> {
+    /// Where a function that is registered here runs.
+    fn registered_function<F: 'static>(&self) -> Result<Placement> {
         let path = self.0.registry.path_of::<F>();
-        if self.0.registry.functions.contains_key(&path) {
-            return Ok(());
+        if let Some(entry) = self.0.registry.functions.get(&path) {
+            return Ok(entry.placement);
         }
         let item = path.rsplit("::").next().unwrap_or(&path);
         Err(Error::NotRegistered {
@@ -380,6 +407,7 @@ impl Node {
         owner: NodeUid,
         target: MessageTarget,
         payload: Outgoing,
+        streams: bool,
     ) -> Result<Started> {
         check_size(&payload)?;
         let schema = target.schema();
@@ -388,12 +416,14 @@ impl Node {
         let (reply, result) = oneshot::channel();
         let call_id = state.next_call;
         state.next_call += 1;
-        let timeout_ms = millis(self.0.config.default_timeout);
-        let message = Message::new(Ask::Call { call_id, target, timeout_ms }, payload);
+        let message = Message::new(Ask::Call { call_id, target }, payload);
         // The peer was there a moment ago, under the same lock.
         if let Some(ticket) = state.submit(owner, message) {
             let progress = Progress::Queued(ticket);
-            state.calls.insert(call_id, PendingCall { owner, progress, schema, reply });
+            state.calls.insert(
+                call_id,
+                PendingCall { owner, progress, timeout_ms: u64::MAX, streams, schema, reply },
+            );
         }
         Ok(Started { call_id, result })
     }
@@ -403,8 +433,64 @@ impl Node {
         check_size(&payload)?;
         let mut state = self.lock();
         state.check(owner)?;
-        state.submit(owner, Message::new(Ask::Call { call_id: 0, target, timeout_ms: u64::MAX }, payload));
+        state.submit(owner, Message::new(Ask::Call { call_id: 0, target }, payload));
         Ok(())
+    }
+
+    /// Asks to be told when an object ends: the number of the call that asks, if it is not local.
+    pub(crate) fn watch_end(&self, id: ObjectId) -> (u64, oneshot::Receiver<Error>) {
+        let (tell, told) = oneshot::channel();
+        if id.owner == self.0.uid {
+            let mut state = self.lock();
+            match state.objects.get(&id) {
+                Some(Entry::Live(_) | Entry::Pending(_)) => {
+                    let tell = Arc::new(Mutex::new(Some(tell)));
+                    let probe = tell.clone();
+                    state.watch(
+                        id,
+                        events::Watcher {
+                            tell: Box::new(move |reason| {
+                                if let Some(tell) = tell.lock().unwrap_or_else(PoisonError::into_inner).take()
+                                {
+                                    let _ = tell.send(reason);
+                                }
+                            }),
+                            gone: Box::new(move || {
+                                let tell = probe.lock().unwrap_or_else(PoisonError::into_inner);
+                                tell.as_ref().is_none_or(oneshot::Sender::is_closed)
+                            }),
+                        },
+                    );
+                }
+                Some(Entry::Failed(error)) => drop(tell.send(error.clone())),
+                None => drop(tell.send(Error::Gone(crate::Gone::Freed))),
+            }
+            return (0, told);
+        }
+        match self.start_call(id.owner, MessageTarget::Ended(id), Outgoing::default(), false) {
+            Ok(started) => {
+                let call_id = started.call_id;
+                self.0.home.run(move || {
+                    actix_rt::spawn(async move {
+                        if let Ok(Err(error)) = started.result.await {
+                            let _ = tell.send(error);
+                        }
+                    });
+                });
+                (call_id, told)
+            }
+            Err(error) => {
+                drop(tell.send(error));
+                (0, told)
+            }
+        }
+    }
+
+    /// Tells the owner, if the call is not under way yet, how long it may take.
+    pub(crate) fn limit_call(&self, call_id: u64, limit: Duration) {
+        if let Some(call) = self.lock().calls.get_mut(&call_id) {
+            call.timeout_ms = if limit == Duration::MAX { u64::MAX } else { millis(limit) };
+        }
     }
 
     /// Nobody waits for this call any more.

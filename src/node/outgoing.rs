@@ -23,15 +23,40 @@ const WHOLE: usize = 64 * 1024;
 
 /// What a message asks for.
 pub(crate) enum Ask {
-    Create { id: ObjectId, source: MessageSource },
-    Call { call_id: u64, target: MessageTarget, timeout_ms: u64 },
-    Reply { call_id: u64, status: Status },
+    Create {
+        id: ObjectId,
+        source: MessageSource,
+    },
+    Call {
+        call_id: u64,
+        target: MessageTarget,
+    },
+    Reply {
+        call_id: u64,
+        status: Status,
+    },
+    /// The reply that starts a stream, an element of it, or its end.
+    Stream {
+        call_id: u64,
+        part: StreamPart,
+        status: Status,
+    },
+}
+
+/// What of a stream a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamPart {
+    Start,
+    Item,
+    End,
 }
 
 /// Where a new object comes from, with names not yet turned into indices.
 pub(crate) enum MessageSource {
     Function(Arc<NameRef>),
     Message(ObjectId, Arc<NameRef>),
+    /// The value of the object whose handle is in the message.
+    Copy(Arc<NameRef>),
 }
 
 /// What a call asks of its target, with names not yet turned into indices.
@@ -41,6 +66,8 @@ pub(crate) enum MessageTarget {
     Method(ObjectId, Arc<NameRef>),
     Fetch(ObjectId, Arc<NameRef>),
     Ready(ObjectId),
+    Flush(ObjectId),
+    Ended(ObjectId),
 }
 
 impl MessageTarget {
@@ -50,7 +77,9 @@ impl MessageTarget {
             MessageTarget::Message(object, _)
             | MessageTarget::Method(object, _)
             | MessageTarget::Fetch(object, _)
-            | MessageTarget::Ready(object) => Some(*object),
+            | MessageTarget::Ready(object)
+            | MessageTarget::Flush(object)
+            | MessageTarget::Ended(object) => Some(*object),
         }
     }
 
@@ -65,7 +94,7 @@ impl MessageTarget {
             | MessageTarget::Message(_, name)
             | MessageTarget::Method(_, name)
             | MessageTarget::Fetch(_, name) => Some(name),
-            MessageTarget::Ready(_) => None,
+            MessageTarget::Ready(_) | MessageTarget::Flush(_) | MessageTarget::Ended(_) => None,
         }
     }
 }
@@ -88,6 +117,21 @@ impl Message {
         Message::new(Ask::Reply { call_id, status }, payload)
     }
 
+    /// Starts a stream.
+    pub(crate) fn stream_reply(call_id: u64, payload: Outgoing) -> Message {
+        Message::new(Ask::Stream { call_id, part: StreamPart::Start, status: Status::Ok }, payload)
+    }
+
+    /// An element of a stream.
+    pub(crate) fn item(call_id: u64, payload: Outgoing) -> Message {
+        Message::new(Ask::Stream { call_id, part: StreamPart::Item, status: Status::Ok }, payload)
+    }
+
+    /// The end of a stream.
+    pub(crate) fn end(call_id: u64, status: Status, payload: Outgoing) -> Message {
+        Message::new(Ask::Stream { call_id, part: StreamPart::End, status }, payload)
+    }
+
     /// The call it asks for; 0 for a cast, none for creations and replies.
     pub(crate) fn call_id(&self) -> Option<u64> {
         match self.ask {
@@ -107,10 +151,12 @@ impl Message {
     fn name(&self) -> Option<&Arc<NameRef>> {
         match &self.ask {
             Ask::Create {
-                source: MessageSource::Function(name) | MessageSource::Message(_, name), ..
+                source:
+                    MessageSource::Function(name) | MessageSource::Message(_, name) | MessageSource::Copy(name),
+                ..
             } => Some(name),
             Ask::Call { target, .. } => target.name(),
-            Ask::Reply { .. } => None,
+            Ask::Reply { .. } | Ask::Stream { .. } => None,
         }
     }
 
@@ -145,7 +191,7 @@ impl session::Message for Message {
     fn key(&self) -> Option<ObjectId> {
         match &self.ask {
             Ask::Create { source: MessageSource::Message(object, _), .. } => Some(*object),
-            Ask::Create { .. } | Ask::Reply { .. } => None,
+            Ask::Create { .. } | Ask::Reply { .. } | Ask::Stream { .. } => None,
             Ask::Call { target, .. } => target.object(),
         }
     }
@@ -155,7 +201,14 @@ impl session::Message for Message {
     }
 
     fn is_reply(&self) -> bool {
-        matches!(self.ask, Ask::Reply { .. })
+        matches!(self.ask, Ask::Reply { .. } | Ask::Stream { .. })
+    }
+
+    fn stream(&self) -> Option<u64> {
+        match self.ask {
+            Ask::Stream { call_id, .. } => Some(call_id),
+            _ => None,
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -263,7 +316,7 @@ impl State {
     fn sequence(&mut self, to: NodeUid, message: Message, transfer: u32) -> Result<()> {
         let me = self.lifetime.me();
         self.lifetime.flush(to, &mut Lanes { peers: &mut self.peers });
-        let name = match self.announce(to, &message) {
+        let name = match self.introduce(to, &message) {
             Ok(name) => name,
             Err(error) => {
                 self.later(message);
@@ -295,24 +348,37 @@ impl State {
                 let source = match source {
                     MessageSource::Function(_) => Source::Function { name },
                     MessageSource::Message(object, _) => Source::Message { object, name },
+                    MessageSource::Copy(_) => Source::Copy { name },
                 };
                 Frame::Create(Create { create_no: id.create_no, source, trace, payload })
             }
-            Ask::Call { call_id, target, timeout_ms } => {
+            Ask::Call { call_id, target } => {
                 let target = match target {
                     MessageTarget::Function(_) => Target::Function { name },
                     MessageTarget::Message(object, _) => Target::Message { object, name },
                     MessageTarget::Method(object, _) => Target::Method { object, name },
                     MessageTarget::Fetch(object, _) => Target::Fetch { object, name },
                     MessageTarget::Ready(object) => Target::Ready { object },
+                    MessageTarget::Flush(object) => Target::Flush { object },
+                    MessageTarget::Ended(object) => Target::Ended { object },
                 };
+                let mut timeout_ms = u64::MAX;
                 if let Some(call) = self.calls.get_mut(&call_id) {
                     call.progress = Progress::Sequenced(at.seq);
+                    timeout_ms = call.timeout_ms;
                 }
                 let call = Call { call_id, target, timeout_ms, trace, payload };
                 if call_id == 0 { Frame::Cast(call) } else { Frame::Call(call) }
             }
             Ask::Reply { call_id, status } => Frame::Reply(Reply { call_id, status, payload }),
+            Ask::Stream { call_id, part, status } => {
+                let reply = Reply { call_id, status, payload };
+                match part {
+                    StreamPart::Start => Frame::Reply(reply),
+                    StreamPart::Item => Frame::Item(reply),
+                    StreamPart::End => Frame::End(reply),
+                }
+            }
         };
         // From here on the pins hold what the guard held.
         if !guard.is_empty() || creates.is_some() || addressee.is_some() {
@@ -323,7 +389,7 @@ impl State {
     }
 
     /// Tells `to` what must precede the message, and gives the index of the name it uses; 0 if none.
-    fn announce(&mut self, to: NodeUid, message: &Message) -> Result<u32> {
+    fn introduce(&mut self, to: NodeUid, message: &Message) -> Result<u32> {
         self.introduce_owners(to, &message.payload)?;
         match (message.name(), self.peers.get_mut(&to)) {
             (Some(name), Some(peer)) => peer.name_index(name),

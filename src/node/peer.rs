@@ -2,6 +2,7 @@
 
 use super::incoming::NamedEntry;
 use super::outgoing::Message;
+use super::streams::Outlet;
 use rref_core::session::{Grant, Lane, LaneLimits, Outbound, OutboundLimits};
 use rref_core::wire::{Assembly, Encoded, PeerInfo};
 use rref_core::{NodeUid, Rules, Seq};
@@ -55,6 +56,8 @@ pub(crate) struct Peer {
     pub(crate) told: BTreeSet<NodeUid>,
     /// Calls of the peer's that have not been answered, with the flag that cancels each.
     pub(crate) running: BTreeMap<u64, Arc<AtomicBool>>,
+    /// Streams the peer reads here.
+    pub(crate) outlets: BTreeMap<u64, Arc<Outlet>>,
     /// Wakes the connection's task; absent while it runs anyway.
     pub(crate) waker: Option<Waker>,
     /// An acknowledgement has waited long enough for company.
@@ -82,6 +85,7 @@ impl Peer {
             names_received: Vec::new(),
             told: BTreeSet::new(),
             running: BTreeMap::new(),
+            outlets: BTreeMap::new(),
             waker: None,
             ack_now: false,
             connections: 0,

@@ -4,6 +4,7 @@ use super::Node;
 use super::outgoing::Message;
 use crate::error::{Error, RemoteKind, Result, WireError};
 use crate::object::invoke::{Completion, contained};
+use crate::object::{Answer, Handled};
 use crate::payload::Outgoing;
 use bytes::Bytes;
 use rref_core::wire::Status;
@@ -11,6 +12,7 @@ use rref_core::{NodeUid, ObjectId};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::time::Instant;
 
 /// Answers a call from another node. Dropped unanswered, it answers that there is no reply.
 pub(crate) struct Responder {
@@ -24,7 +26,11 @@ pub(crate) struct Responder {
     pub(crate) function: Arc<str>,
     /// Set when the caller no longer waits.
     pub(crate) cancel: Option<Arc<AtomicBool>>,
+    /// After this the caller no longer waits.
+    pub(crate) deadline: Option<Instant>,
     pub(crate) answered: bool,
+    /// Whether elements have been announced, so that the answer is the end of a stream.
+    pub(crate) streaming: bool,
 }
 
 impl Responder {
@@ -33,19 +39,26 @@ impl Responder {
         self.answer(result);
     }
 
+    /// Whether the caller no longer waits, so that the call need not start.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))
+            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
     fn answer(&mut self, result: Result<Outgoing>) {
         if std::mem::replace(&mut self.answered, true) {
             return;
         }
+        let message = if self.streaming { Message::end } else { Message::reply };
         let reply = match result {
-            Ok(payload) => Message::reply(self.call_id, Status::Ok, payload),
+            Ok(payload) => message(self.call_id, Status::Ok, payload),
             Err(error) => {
                 if self.call_id == 0 {
                     tracing::debug!("a cast of `{}` failed: {error}", self.function);
                 }
                 let body = postcard::to_allocvec(&WireError::of(error)).unwrap_or_default();
                 let payload = Outgoing { body: Bytes::from(body), ..Outgoing::default() };
-                Message::reply(self.call_id, Status::Failed, payload)
+                message(self.call_id, Status::Failed, payload)
             }
         };
         let mut state = self.node.lock();
@@ -58,6 +71,11 @@ impl Responder {
         } else {
             state.later(reply);
         }
+    }
+
+    /// A completion that sends a handler's result, or the elements of one that streams.
+    pub(crate) fn answering<R: Handled>(self) -> Answering<R> {
+        Answering { responder: self, result: PhantomData }
     }
 
     /// A completion for a result that `encode` turns into a message.
@@ -83,7 +101,7 @@ impl Drop for Responder {
 
 impl Completion<Outgoing> for Responder {
     fn cancelled(&self) -> bool {
-        self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))
+        self.is_cancelled()
     }
 
     fn complete(self, result: Result<Outgoing>) {
@@ -98,6 +116,25 @@ impl Completion<()> for Responder {
 
     fn complete(self, result: Result<()>) {
         Responder::complete(self, result.map(|()| Outgoing::default()));
+    }
+}
+
+/// A [`Responder`] for a handler's result.
+pub(crate) struct Answering<R> {
+    responder: Responder,
+    result: PhantomData<fn(R)>,
+}
+
+impl<R: Handled> Completion<R> for Answering<R> {
+    fn cancelled(&self) -> bool {
+        self.responder.is_cancelled()
+    }
+
+    fn complete(self, result: Result<R>) {
+        match result {
+            Ok(value) => value.respond(Answer(self.responder)),
+            Err(error) => self.responder.complete(Err(error)),
+        }
     }
 }
 

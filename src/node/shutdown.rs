@@ -71,6 +71,7 @@ impl Node {
             state.phase = Phase::Draining;
             self.stop_calls();
         }
+        self.forget_names();
         // None if it lies beyond what a clock can say.
         let deadline = Instant::now().checked_add(self.inner().config.shutdown_deadline);
         let mut complete = self.wait_while(deadline, Node::is_busy).await;
@@ -90,6 +91,13 @@ impl Node {
             );
         }
         ShutdownReport { leaked, complete }
+    }
+
+    /// Names keep objects alive on purpose: what they hold is no leak.
+    fn forget_names(&self) {
+        let mut state = self.lock();
+        let names = std::mem::take(&mut state.directory);
+        state.later(names);
     }
 
     /// Waits while `condition` holds; false if the deadline passes first.
@@ -196,6 +204,8 @@ impl Node {
             let error = Error::ShuttingDown { node: node.clone() };
             state.after(move || drop(call.reply.send(Err(error))));
         }
+        let inlets = std::mem::take(&mut state.inlets);
+        state.later(inlets);
         let objects = std::mem::take(&mut state.objects);
         let parked = std::mem::take(&mut state.parked);
         state.later((objects, parked));
@@ -206,5 +216,6 @@ impl Node {
         drop(state);
         self.inner().closed.send_replace(true);
         self.inner().peers_changed.notify_waiters();
+        self.inner().names_changed.notify_waiters();
     }
 }

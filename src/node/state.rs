@@ -4,10 +4,13 @@
 //! handler) is put off with [`State::after`] until the lock is released.
 
 use super::calls::{ByNumber, PendingCall};
+use super::events::{NodeEvent, Watcher};
 use super::home::{self, Home};
 use super::objects::{Entry, Waiter};
 use super::peer::{Link, Peer};
-use crate::error::{Error, Result};
+use super::streams::Inlet;
+use crate::error::{Error, Gone, Result};
+use crate::reference::any::AnyRef;
 use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
 use rref_core::session::{AckDue, Class};
 use rref_core::wire::{Frame, GoneReason, Limits, encode};
@@ -16,6 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
+use tokio::sync::mpsc;
 
 /// How far a node's life has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +42,15 @@ pub(crate) struct State {
     pub(crate) objects: HashMap<ObjectId, Entry>,
     /// Calls for objects whose creation has not arrived.
     pub(crate) parked: BTreeMap<ObjectId, Vec<Waiter>>,
+    /// Who is told when an object of this node ends.
+    pub(crate) watchers: HashMap<ObjectId, Vec<Watcher>>,
+    /// Who is told of other nodes.
+    pub(crate) subscribers: Vec<mpsc::Sender<NodeEvent>>,
+    /// References that are kept under a name.
+    pub(crate) directory: HashMap<String, AnyRef>,
     pub(crate) calls: HashMap<u64, PendingCall, ByNumber>,
+    /// Streams of other nodes that are read here.
+    pub(crate) inlets: HashMap<u64, Inlet>,
     pub(crate) next_call: u64,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
@@ -56,7 +68,11 @@ impl State {
             by_name: HashMap::new(),
             objects: HashMap::new(),
             parked: BTreeMap::new(),
+            watchers: HashMap::new(),
+            subscribers: Vec::new(),
+            directory: HashMap::new(),
             calls: HashMap::default(),
+            inlets: HashMap::new(),
             next_call: 1,
             to_dial: Vec::new(),
             after: Vec::new(),
@@ -160,6 +176,7 @@ impl State {
     pub(crate) fn call_done(&mut self, caller: NodeUid, call_id: u64) {
         if let Some(peer) = self.peers.get_mut(&caller) {
             peer.running.remove(&call_id);
+            peer.outlets.remove(&call_id);
         }
         self.return_credit(caller);
     }
@@ -190,6 +207,8 @@ impl State {
         self.later(unsent);
         let lost: Vec<u64> =
             self.calls.iter().filter(|(_, call)| call.owner == uid).map(|(id, _)| *id).collect();
+        let error = Error::OutcomeUnknown { peer: name.clone(), reason: reason.to_string() };
+        self.fail_inlets(uid, &error);
         for id in lost {
             if let Some(call) = self.calls.remove(&id) {
                 let error = call.lost(&name, reason, transmitted);
@@ -207,6 +226,7 @@ impl State {
         if matches!(peer.link, Link::Dead(_)) {
             return;
         }
+        let name = peer.info.name.clone();
         peer.link = Link::Dead(reason.clone());
         peer.lane.disconnected();
         let waker = peer.waker.take();
@@ -214,7 +234,9 @@ impl State {
         peer.assembly.clear();
         peer.running.values().for_each(|cancel| cancel.store(true, Ordering::Release));
         self.later(unsent);
+        self.cancel_outlets(uid);
         self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
+        self.announce(NodeEvent::PeerDown { name, uid, reason: reason.clone() });
         self.lifetime.owner_died(uid, GoneReason::Died(reason));
     }
 
@@ -300,6 +322,7 @@ impl Drop for Locked<'_> {
         for effect in state.lifetime.take_effects() {
             match effect {
                 Effect::Free(id) => {
+                    state.object_gone(id, &Error::Gone(Gone::Freed));
                     let entry = state.objects.remove(&id);
                     state.later(entry);
                 }

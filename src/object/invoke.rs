@@ -37,6 +37,16 @@ impl<R: Send + 'static> Completion<R> for oneshot::Sender<Result<R>> {
     }
 }
 
+impl<R: 'static> Completion<R> for Box<dyn FnOnce(Result<R>) + Send> {
+    fn cancelled(&self) -> bool {
+        false
+    }
+
+    fn complete(self, result: Result<R>) {
+        self(result);
+    }
+}
+
 /// For calls nobody waits for.
 pub(crate) struct Discard;
 
@@ -238,6 +248,74 @@ pub(crate) fn apply<T, R, C>(
             owed.complete(result);
         }
         Verdict::Fine
+    }));
+}
+
+/// A user's future under way on the current arbiter.
+pub(crate) type Running<R> = Pin<Box<dyn Future<Output = R>>>;
+
+/// Queues a function that begins at the host and goes on beside it.
+pub(crate) fn apply_async<H, R, C>(
+    seat: &Seat<H>,
+    node: &Node,
+    function: &'static str,
+    start: impl FnOnce(&H, &Node) -> Result<Running<R>> + Send + 'static,
+    completion: C,
+) where
+    H: Actor<Context = Context<H>>,
+    R: Send + 'static,
+    C: Completion<R>,
+{
+    let owed = Owed::new(completion, seat.death());
+    let node = node.clone();
+    seat.queue(Box::new(move |host, _| {
+        if owed.cancelled() {
+            owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
+            return Verdict::Fine;
+        }
+        match contained(&node, function, || start(host, &node)) {
+            Err(error) => owed.complete(Err(error)),
+            Ok(running) => {
+                let node = node.clone();
+                actix_rt::spawn(async move {
+                    let result = contained_future(node, function, running).await;
+                    owed.complete(result);
+                });
+            }
+        }
+        Verdict::Fine
+    }));
+}
+
+/// Queues a function that may change the object: its panic ends the object.
+pub(crate) fn apply_mut<H, R, C>(
+    seat: &Seat<H>,
+    node: &Node,
+    function: &'static str,
+    run: impl FnOnce(&mut H) -> Result<R> + Send + 'static,
+    completion: C,
+) where
+    H: Actor<Context = Context<H>>,
+    R: Send + 'static,
+    C: Completion<R>,
+{
+    let owed = Owed::new(completion, seat.death());
+    let node = node.clone();
+    seat.queue(Box::new(move |host, _| {
+        if owed.cancelled() {
+            owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
+            return Verdict::Fine;
+        }
+        match contained(&node, function, || run(host)) {
+            Err(Error::Remote { kind: RemoteKind::Panic, message, .. }) => {
+                owed.complete(Err(Error::ObjectDied { reason: message.clone() }));
+                Verdict::Poisoned(message)
+            }
+            result => {
+                owed.complete(result);
+                Verdict::Fine
+            }
+        }
     }));
 }
 

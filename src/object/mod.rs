@@ -10,9 +10,12 @@ mod value;
 
 pub use value::{LocalValue, Value};
 
-use crate::payload::Outgoing;
+use crate::node::construction::Construction;
+use crate::node::responder::Responder;
+use crate::payload::{Incoming, Outgoing};
+use crate::reference::{RRef, Streaming, adopt};
 use crate::registry::Messages;
-use crate::{Result, node::Node};
+use crate::{Error, Result, node::Node};
 use actix::{Actor, Context, Handler, Message};
 use serde::{Serialize, de::DeserializeOwned};
 use std::borrow::Cow;
@@ -102,12 +105,61 @@ pub trait Hosted: Object + Send {
         None
     }
 
-    /// What a fetch brings; none for actors.
+    /// What a fetch brings; none for actors without a [`Snapshot`].
     #[doc(hidden)]
     fn fetcher() -> Option<Fetcher<Self::Host>> {
         None
     }
+
+    /// How a copy from another node is made; none for actors.
+    #[doc(hidden)]
+    fn adopt() -> Option<Adopt> {
+        None
+    }
 }
+
+/// An object that can be fetched: what [`RRef::to_here`](crate::RRef::to_here) brings.
+///
+/// For data that is `Clone` it is the value itself. An actor offers one with
+/// `#[object(messages(..), snapshot)]` and an implementation of this trait.
+///
+/// ```
+/// use rref::prelude::*;
+///
+/// #[derive(Object)]
+/// #[object(messages(), snapshot)]
+/// struct Counter { count: i64, log: std::fs::File }
+/// impl Actor for Counter { type Context = Context<Self>; }
+/// impl rref::Snapshot for Counter {
+///     type Snapshot = i64;
+///     fn snapshot(&self) -> i64 { self.count }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be fetched",
+    label = "has no snapshot",
+    note = "data needs `Clone`; an actor needs `#[object(messages(..), snapshot)]` and `impl rref::Snapshot`"
+)]
+pub trait Snapshot: Hosted {
+    /// What travels.
+    type Snapshot: Data;
+
+    /// Takes it.
+    fn snapshot(&self) -> Self::Snapshot;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Data + Clone> Snapshot for T {
+    type Snapshot = T;
+
+    fn snapshot(&self) -> T {
+        self.clone()
+    }
+}
+
+/// How a copy is made, opaque to users.
+#[doc(hidden)]
+pub struct Adopt(pub(crate) fn(Incoming, Construction));
 
 /// An encoded result, opaque to users.
 #[doc(hidden)]
@@ -115,7 +167,20 @@ pub struct Encoded(pub(crate) Outgoing);
 
 /// How a snapshot is taken from a host, opaque to users.
 #[doc(hidden)]
-pub struct Fetcher<H>(pub(crate) fn(&H, &Node) -> Result<Outgoing>);
+pub struct Fetcher<H> {
+    pub(crate) fetch: fn(&H, &Node) -> Result<Outgoing>,
+    pub(crate) schema: fn() -> Result<u128, String>,
+}
+
+impl<T: Snapshot<Host = T> + Actor<Context = Context<T>>> Fetcher<T> {
+    /// Used by the derive.
+    pub fn snapshot() -> Fetcher<T> {
+        Fetcher {
+            fetch: |object, node| Outgoing::encode(node, &object.snapshot()),
+            schema: <T::Snapshot as Object>::schema,
+        }
+    }
+}
 
 #[diagnostic::do_not_recommend]
 impl<T: Data> Hosted for T {
@@ -134,7 +199,17 @@ impl<T: Data> Hosted for T {
     }
 
     fn fetcher() -> Option<Fetcher<Value<T>>> {
-        Some(Fetcher(|host, node| Outgoing::encode::<T>(node, host)))
+        Some(Fetcher { fetch: |host, node| Outgoing::encode::<T>(node, host), schema: <T as Object>::schema })
+    }
+
+    fn adopt() -> Option<Adopt> {
+        Some(Adopt(|incoming, construction| {
+            let node = incoming.node.clone();
+            match invoke::contained(&node, "copy_to", || incoming.decode::<RRef<T>>()) {
+                Ok(source) => adopt(source, construction),
+                Err(error) => construction.fail(error),
+            }
+        }))
     }
 }
 
@@ -174,6 +249,10 @@ impl<T: Data, M: RemoteMessage> Accepts<M> for T where Value<T>: Handler<M> {}
     note = "data needs `#[derive(serde::Serialize, serde::Deserialize)]` and `Send + Sync + 'static`"
 )]
 pub trait Response: Send + Sized + 'static {
+    /// Whether it comes element by element.
+    #[doc(hidden)]
+    const STREAMS: bool = false;
+
     /// Decodes a received result.
     #[doc(hidden)]
     fn decode(received: Received) -> Result<Self>;
@@ -198,21 +277,190 @@ impl<T: Data> Response for T {
     }
 }
 
-/// What a remote function may return: an object, or for actors a `Result` of one.
+#[diagnostic::do_not_recommend]
+impl<T: Data> Response for Streaming<T> {
+    const STREAMS: bool = true;
+
+    fn decode(received: Received) -> Result<Streaming<T>> {
+        Streaming::received(received.0)
+    }
+
+    fn schema() -> Result<u128, String> {
+        <Streaming<T> as Handled>::schema()
+    }
+}
+
+/// What a handler of a registered message may return: an object, or a [`Streaming`] of data.
+#[diagnostic::on_unimplemented(
+    message = "a remote message cannot result in `{Self}`",
+    label = "neither data, nor an rref actor, nor a stream",
+    note = "data needs `#[derive(serde::Serialize, serde::Deserialize)]` and `Send + Sync + 'static`"
+)]
+pub trait Handled: Send + Sized + 'static {
+    /// Sends it to the caller.
+    #[doc(hidden)]
+    fn respond(self, to: Answer);
+
+    /// Keeps it as an object.
+    #[doc(hidden)]
+    fn keep(self, site: Site);
+
+    /// Identity of the type, to be compared between two programs.
+    #[doc(hidden)]
+    fn schema() -> Result<u128, String>;
+}
+
+/// The obligation to answer a call, opaque to users.
+#[doc(hidden)]
+pub struct Answer(pub(crate) Responder);
+
+/// The obligation to make an object, opaque to users.
+#[doc(hidden)]
+pub struct Site(pub(crate) Construction);
+
+#[diagnostic::do_not_recommend]
+impl<T: Hosted> Handled for T {
+    fn respond(self, to: Answer) {
+        let node = to.0.node.clone();
+        // The type's `Serialize` is user code.
+        let encoded = invoke::contained(&node, &to.0.function, || match self.encode(&node) {
+            Some(encoded) => encoded.map(|encoded| encoded.0),
+            None => Err(Error::Encode(format!(
+                "`{}` is an actor and cannot travel; use `remote(..)`, which gives an RRef to it",
+                std::any::type_name::<T>()
+            ))),
+        });
+        to.0.complete(encoded);
+    }
+
+    fn keep(self, site: Site) {
+        site.0.seat(self);
+    }
+
+    fn schema() -> Result<u128, String> {
+        <T as Object>::schema()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Data> Handled for Streaming<T> {
+    fn respond(self, to: Answer) {
+        to.0.stream(self);
+    }
+
+    fn keep(self, site: Site) {
+        site.0.fail(Error::CreateFailed("a stream is no object; use `call` or `send`".into()));
+    }
+
+    fn schema() -> Result<u128, String> {
+        let item = <T as Object>::schema()?;
+        Ok(crate::registry::schema::join(&[crate::registry::schema::of_text("rref::Streaming"), item]))
+    }
+}
+
+/// What a remote function may return: an object, for actors a `Result` of one, or a stream.
+#[diagnostic::on_unimplemented(
+    message = "a remote function cannot return `{Self}`",
+    label = "neither data, nor an rref actor, nor a `Result` of one, nor a stream",
+    note = "return plain data, an actor with `#[derive(Object)]`, `Result<Actor, impl Display>`, or `Streaming<data>`"
+)]
+pub trait Returns<Kind>: Send + 'static {
+    /// Sends it to the caller.
+    #[doc(hidden)]
+    fn respond(self, to: Answer);
+
+    /// Keeps it as an object.
+    #[doc(hidden)]
+    fn keep(self, site: Site);
+
+    /// Identity of the type, to be compared between two programs.
+    #[doc(hidden)]
+    fn schema() -> Result<u128, String>;
+}
+
+/// The function's result is a stream.
+#[doc(hidden)]
+pub struct Streamed;
+
+#[diagnostic::do_not_recommend]
+impl<T: Hosted> Returns<Plain> for T {
+    fn respond(self, to: Answer) {
+        Handled::respond(self, to);
+    }
+
+    fn keep(self, site: Site) {
+        Handled::keep(self, site);
+    }
+
+    fn schema() -> Result<u128, String> {
+        <T as Object>::schema()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E> Returns<Fallible> for Result<T, E>
+where
+    T: Hosted<Host = T> + Actor<Context = Context<T>>,
+    E: std::fmt::Display + Send + 'static,
+{
+    fn respond(self, to: Answer) {
+        match self {
+            Ok(actor) => Handled::respond(actor, to),
+            Err(error) => {
+                let cause = failure::<T>(&to.0.node, &error);
+                to.0.complete(Err(cause));
+            }
+        }
+    }
+
+    fn keep(self, site: Site) {
+        match self {
+            Ok(actor) => site.0.seat(actor),
+            Err(error) => {
+                let cause = failure::<T>(site.0.node(), &error);
+                site.0.fail(cause);
+            }
+        }
+    }
+
+    fn schema() -> Result<u128, String> {
+        <T as Object>::schema()
+    }
+}
+
+/// What a constructor's error says; its `Display` is user code.
+fn failure<T>(node: &Node, error: &impl std::fmt::Display) -> Error {
+    let text = invoke::contained(node, std::any::type_name::<T>(), || Ok(error.to_string()));
+    text.map_or_else(|panic| panic, Error::CreateFailed)
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Data> Returns<Streamed> for Streaming<T> {
+    fn respond(self, to: Answer) {
+        Handled::respond(self, to);
+    }
+
+    fn keep(self, site: Site) {
+        Handled::keep(self, site);
+    }
+
+    fn schema() -> Result<u128, String> {
+        <Streaming<T> as Handled>::schema()
+    }
+}
+
+/// What [`Node::remote`](crate::Node::remote) can keep: an object, or for actors a `Result` of one.
 ///
 /// For data the whole `Result` is the value; for actors an `Err` becomes
 /// [`CreateFailed`](crate::Error::CreateFailed).
 #[diagnostic::on_unimplemented(
-    message = "a remote function cannot return `{Self}`",
+    message = "`{Self}` cannot be kept as an object",
     label = "neither data, nor an rref actor, nor a `Result` of one",
     note = "return plain data, an actor with `#[derive(Object)]`, or `Result<Actor, impl Display>`"
 )]
-pub trait Outcome<Kind>: 'static {
+pub trait Outcome<Kind>: Returns<Kind> {
     /// What the [`RRef`](crate::RRef) to the result points at.
     type Object: Hosted;
-
-    /// The object, or why there is none.
-    fn outcome(self) -> Result<Self::Object, String>;
 }
 
 /// The function's result is the object.
@@ -226,21 +474,13 @@ pub struct Fallible;
 #[diagnostic::do_not_recommend]
 impl<T: Hosted> Outcome<Plain> for T {
     type Object = T;
-
-    fn outcome(self) -> Result<T, String> {
-        Ok(self)
-    }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, E> Outcome<Fallible> for Result<T, E>
 where
     T: Hosted<Host = T> + Actor<Context = Context<T>>,
-    E: std::fmt::Display + 'static,
+    E: std::fmt::Display + Send + 'static,
 {
     type Object = T;
-
-    fn outcome(self) -> Result<T, String> {
-        self.map_err(|error| error.to_string())
-    }
 }

@@ -1,12 +1,15 @@
 //! A seated object with its type erased: what the node's table of objects holds.
 
-use super::seat::Seat;
+use super::seat::{Seat, Verdict};
 use super::{Hosted, invoke};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::responder::Responder;
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
+
+/// Told when a flush is done.
+pub(crate) type Flushed = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// An object in its seat.
 pub(crate) trait Occupant: Send + Sync {
@@ -16,6 +19,10 @@ pub(crate) trait Occupant: Send + Sync {
     fn seat_type(&self) -> TypeId;
     /// The object's name on the wire.
     fn wire_name(&self) -> Cow<'static, str>;
+    /// Ends it once what is queued has run.
+    fn stop(&self);
+    /// Answers once what is queued has run.
+    fn flush(&self, node: &Node, done: Flushed);
     /// Sends a snapshot; `schema` is what the caller takes the type for.
     fn fetch(&self, node: &Node, path: &str, schema: u128, responder: Responder);
 }
@@ -44,13 +51,25 @@ impl<T: Hosted> Occupant for Occupied<T> {
         T::wire_name()
     }
 
+    fn flush(&self, node: &Node, done: Flushed) {
+        invoke::with_host(&self.seat, node, "flush", |_| Ok(()), done);
+    }
+
+    fn stop(&self) {
+        self.seat.queue(Box::new(|_, _| Verdict::Stop));
+    }
+
     fn fetch(&self, node: &Node, path: &str, schema: u128, responder: Responder) {
         let name = T::wire_name();
         if name != path {
             let error = Error::WrongType { expected: path.to_string(), found: name.into_owned() };
             return responder.complete(Err(error));
         }
-        let ours = match T::schema() {
+        let Some(fetcher) = T::fetcher() else {
+            let reason = format!("`{name}` is an actor without a snapshot");
+            return responder.complete(Err(Error::Encode(reason)));
+        };
+        let ours = match (fetcher.schema)() {
             Ok(ours) => ours,
             Err(reason) => return responder.complete(Err(Error::Encode(reason))),
         };
@@ -59,11 +78,7 @@ impl<T: Hosted> Occupant for Occupied<T> {
             let error = Error::SchemaMismatch { path: path.to_string(), node, ours: schema, theirs: ours };
             return responder.complete(Err(error));
         }
-        let Some(fetcher) = T::fetcher() else {
-            let reason = format!("`{name}` is an actor and has no snapshot");
-            return responder.complete(Err(Error::Encode(reason)));
-        };
         let on = node.clone();
-        invoke::with_host(&self.seat, node, "to_here", move |host| fetcher.0(host, &on), responder);
+        invoke::with_host(&self.seat, node, "to_here", move |host| (fetcher.fetch)(host, &on), responder);
     }
 }

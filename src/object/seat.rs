@@ -31,6 +31,8 @@ pub(crate) enum Verdict {
     Fine,
     /// User code panicked while it had the actor: it cannot be trusted any more.
     Poisoned(String),
+    /// The actor is to end once what is queued has run.
+    Stop,
 }
 
 /// Why an actor no longer runs.
@@ -45,7 +47,7 @@ pub(crate) enum Death {
 /// A hosted actor. Dropping the seat closes its queue; the actor stops once the queue has run dry.
 pub(crate) struct Seat<H: Actor<Context = Context<H>>> {
     /// Keeps the actor running: actix stops an actor whose last address is gone.
-    _addr: Addr<H>,
+    addr: Addr<H>,
     jobs: mpsc::UnboundedSender<Job<H>>,
     death: Arc<OnceLock<Death>>,
 }
@@ -57,13 +59,13 @@ impl<H: Actor<Context = Context<H>>> Seat<H> {
         let addr = context.address();
         let (jobs, queue) = mpsc::unbounded_channel();
         let death = Arc::new(OnceLock::new());
-        context.spawn(Pump { queue, death: death.clone() });
+        context.spawn(Pump { queue, death: death.clone(), stopping: false });
         let host = Host { future: Some(Box::pin(context.into_future(actor))), death: death.clone() };
         actix_rt::spawn(async move {
             let death = host.run(node).await;
             on_death(death);
         });
-        Seat { _addr: addr, jobs, death }
+        Seat { addr, jobs, death }
     }
 
     /// Queues a job. It is dropped unrun if the actor dies first.
@@ -78,10 +80,19 @@ impl<H: Actor<Context = Context<H>>> Seat<H> {
     }
 }
 
+impl<H: Actor<Context = Context<H>>> Seat<H> {
+    /// The actor's address.
+    pub(crate) fn addr(&self) -> &Addr<H> {
+        &self.addr
+    }
+}
+
 /// Drains the queue from inside the actor's context.
 struct Pump<H: Actor<Context = Context<H>>> {
     queue: mpsc::UnboundedReceiver<Job<H>>,
     death: Arc<OnceLock<Death>>,
+    /// Whether the actor ends with its queue, whoever still has its seat.
+    stopping: bool,
 }
 
 impl<H: Actor<Context = Context<H>>> ActorFuture<H> for Pump<H> {
@@ -99,15 +110,25 @@ impl<H: Actor<Context = Context<H>>> ActorFuture<H> for Pump<H> {
                 return Poll::Pending;
             }
             match self.queue.poll_recv(task) {
-                Poll::Ready(Some(job)) => {
-                    if let Verdict::Poisoned(text) = job(actor, context) {
+                Poll::Ready(Some(job)) => match job(actor, context) {
+                    Verdict::Fine => {}
+                    Verdict::Poisoned(text) => {
                         // `terminate` skips `stopping`, which would run on a broken actor.
                         let _ = self.death.set(Death::Panicked(text));
                         context.terminate();
                         return Poll::Ready(());
                     }
+                    Verdict::Stop => {
+                        self.queue.close();
+                        self.stopping = true;
+                    }
+                },
+                Poll::Ready(None) => {
+                    if self.stopping {
+                        context.stop();
+                    }
+                    return Poll::Ready(());
                 }
-                Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -34,6 +34,14 @@ impl<T> Value<T> {
         Value { value: Arc::new(value) }
     }
 
+    /// The value, to be changed; copied first if somebody borrows it.
+    pub(crate) fn make_mut(&mut self) -> &mut T
+    where
+        T: Clone,
+    {
+        Arc::make_mut(&mut self.value)
+    }
+
     pub(crate) fn share(&self) -> LocalValue<T> {
         LocalValue(self.value.clone())
     }
@@ -53,7 +61,7 @@ impl<T> ops::Deref for Value<T> {
 
 impl<T: Clone> ops::DerefMut for Value<T> {
     fn deref_mut(&mut self) -> &mut T {
-        Arc::make_mut(&mut self.value)
+        self.make_mut()
     }
 }
 

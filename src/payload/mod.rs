@@ -10,6 +10,7 @@ mod guard;
 
 use crate::error::{Error, Result};
 use crate::node::Node;
+use crate::reference::StreamStart;
 use crate::reference::handle::Handle;
 use bytes::Bytes;
 use rref_core::wire::{Body, DType, Limits, Segment, SegmentData};
@@ -37,6 +38,8 @@ pub(crate) struct Incoming {
     pub(crate) refs: Vec<Arc<Handle>>,
     pub(crate) body: Bytes,
     pub(crate) segments: Vec<Segment>,
+    /// Set in the reply that starts a stream.
+    pub(crate) stream: Option<StreamStart>,
 }
 
 enum Context {
@@ -100,6 +103,11 @@ impl Outgoing {
         }
     }
 
+    /// The message as if it had travelled, for a receiver on the same node.
+    pub(crate) fn arrived(self, node: &Node) -> Incoming {
+        Incoming::new(node, self.refs, Body::Inline(self.body), self.segments)
+    }
+
     /// Bytes of the body and the tensors.
     pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.segments.iter().map(segment_bytes).sum::<usize>()
@@ -122,7 +130,7 @@ impl Incoming {
             Body::Inline(bytes) => bytes,
             Body::Chunked => Bytes::new(),
         };
-        Incoming { node: node.clone(), refs, body, segments }
+        Incoming { node: node.clone(), refs, body, segments, stream: None }
     }
 
     /// Decodes the body. Whatever comes of it, handles that the value did not take are released.

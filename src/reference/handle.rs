@@ -21,6 +21,13 @@ impl Handle {
         Arc::new(Handle { node: node.clone(), key, seat: OnceLock::new() })
     }
 
+    /// A handle of nothing: what a type gets while only its schema is traced.
+    pub(crate) fn unreal() -> Arc<Handle> {
+        let node = Node::nowhere();
+        let id = ObjectId { owner: node.uid(), creator: node.uid(), create_no: 0 };
+        Handle::counted(&node, HandleKey { id, generation: 0 })
+    }
+
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }

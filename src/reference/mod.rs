@@ -3,22 +3,34 @@
 //! A reference turns what is asked of it into a job for a seat on this node, or into a message for
 //! another one. Must not know frames, lanes or connections.
 
+pub(crate) mod any;
 pub(crate) mod handle;
 mod request;
+mod scope;
+mod streaming;
+mod weak;
 
 pub use request::Request;
+pub use scope::Scope;
+pub(crate) use streaming::StreamStart;
+pub use streaming::Streaming;
+pub use weak::WeakRRef;
 
 use crate::error::{Error, Result};
+use crate::node::construction::Construction;
 use crate::node::{MessageSource, MessageTarget, NameRef, Node, Started, Waiter, short_name};
 use crate::object::occupant::Occupant;
 use crate::object::seat::Seat;
-use crate::object::{Accepts, Data, Hosted, LocalValue, Object, RemoteMessage, Response, Value, invoke};
-use crate::payload::{self, Outgoing};
+use crate::object::{
+    Accepts, Data, Hosted, LocalValue, Object, RemoteMessage, Response, Snapshot, Value, invoke,
+};
+use crate::payload::{self, Incoming, Outgoing};
+use crate::registry::method::{MethodArgs, MethodReply, MethodSeat};
 use crate::registry::schema;
 use crate::registry::{LocalMessage, Method, function};
+use actix::{Actor, Addr, Context};
 use handle::Handle;
 use rref_core::ObjectId;
-use rref_core::lifetime::HandleKey;
 use rref_core::wire::NameKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::any::type_name;
@@ -26,6 +38,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A reference to an object `T` that lives on one node of the cluster, its *owner*.
@@ -100,8 +113,8 @@ impl<T> RRef<T> {
     }
 
     /// Starts a call of the object on another node.
-    fn call(&self, target: MessageTarget, payload: Outgoing) -> Result<Started> {
-        self.node().start_call(self.id().owner, target, self.addressed(payload))
+    fn call(&self, target: MessageTarget, payload: Outgoing, streams: bool) -> Result<Started> {
+        self.node().start_call(self.id().owner, target, self.addressed(payload), streams)
     }
 
     /// Gives `run` the object's seat on this node, when it exists.
@@ -157,9 +170,10 @@ impl<T: Object> RRef<T> {
             });
             return Request::local(self.node(), result);
         }
-        let started = self
-            .message(&message)
-            .and_then(|(name, payload)| self.call(MessageTarget::Message(self.id(), name), payload));
+        let started = self.message(&message).and_then(|(name, payload)| {
+            let target = MessageTarget::Message(self.id(), name);
+            self.call(target, payload, <M::Result as Response>::STREAMS)
+        });
         Request::started(self.node(), started)
     }
 
@@ -233,15 +247,38 @@ impl<T: Object> RRef<T> {
             return Request::local(self.node(), result);
         }
         let target = MessageTarget::Ready(self.id());
-        let started = self.call(target, Outgoing::default());
+        let started = self.call(target, Outgoing::default(), false);
         Request::started(self.node(), started)
+    }
+
+    /// Waits until everything this node has asked of the object so far has been handled.
+    ///
+    /// Orders what follows, also by other nodes: there is no order across a hand-off otherwise.
+    ///
+    /// # Errors
+    /// As [`RRef::send`].
+    pub fn flush(&self) -> Request<()> {
+        if self.is_local() {
+            let (reply, result) = oneshot::channel();
+            let node = self.node().clone();
+            self.with_seat(move |occupant| match occupant {
+                Ok(occupant) => occupant.flush(&node, Box::new(move |done| drop(reply.send(done)))),
+                Err(error) => drop(reply.send(Err(error))),
+            });
+            return Request::local(self.node(), result);
+        }
+        let target = MessageTarget::Flush(self.id());
+        Request::started(self.node(), self.call(target, Outgoing::default(), false))
     }
 
     /// Runs a registered function against the object where it lives; only its result travels.
     ///
+    /// The function is a `fn(&T, ..)`, a `fn(&mut T, ..)`, or for data an `async fn(&T, ..)`, which
+    /// works on the value as it was when it began.
+    ///
     /// # Errors
-    /// As [`RRef::send`]. A panic of the function fails this call only
-    /// ([`Error::Remote`]): it had the object by shared reference.
+    /// As [`RRef::send`]. A panic of a function that has the object by shared reference fails this
+    /// call only ([`Error::Remote`]); one that may have changed it ends the object.
     pub fn apply<F, Args, K>(&self, method: F, args: Args) -> Request<F::Return>
     where
         F: Method<T, Args, K>,
@@ -261,8 +298,7 @@ impl<T: Object> RRef<T> {
             let on = node.clone();
             self.with_seat(move |occupant| match occupant.and_then(typed_seat::<T>) {
                 Ok(seat) => {
-                    let run = move |object: &T| Ok(method.invoke(object, args));
-                    invoke::apply::<T, _, _>(seat, &on, type_name::<F>(), run, reply);
+                    method.invoke(MethodSeat(seat), &on, MethodArgs::local(args), MethodReply::local(reply))
                 }
                 Err(error) => drop(reply.send(Err(error))),
             });
@@ -272,7 +308,7 @@ impl<T: Object> RRef<T> {
             let path = || node.inner().registry.path_of::<F>();
             let name = node.inner().names.get::<(F, T)>(NameKind::Method, path, F::schema)?;
             let payload = F::encode(node, &args)?.0;
-            self.call(MessageTarget::Method(self.id(), name), payload)
+            self.call(MessageTarget::Method(self.id(), name), payload, false)
         })();
         Request::started(node, started)
     }
@@ -289,36 +325,127 @@ impl<T: Object> RRef<T> {
     }
 }
 
-impl<T: Data> RRef<T> {
-    /// Brings a snapshot of the value here: on the owner a clone, elsewhere a copy over the wire.
+impl<T: Hosted> RRef<T> {
+    /// Runs a closure against the object on the node that owns it, after what was asked before.
+    ///
+    /// # Errors
+    /// [`Error::NotOwner`] elsewhere, at once; on the owner [`Error::CreateFailed`],
+    /// [`Error::Gone`], [`Error::ObjectDied`], [`Error::ShuttingDown`], and [`Error::Remote`] if the
+    /// closure panics.
+    pub async fn with_local<R, F>(&self, look: F) -> Result<R>
+    where
+        F: FnOnce(&T) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.check_local()?;
+        let (reply, result) = oneshot::channel();
+        let node = self.node().clone();
+        self.with_seat(move |occupant| match occupant.and_then(typed_seat::<T>) {
+            Ok(seat) => invoke::apply::<T, _, _>(seat, &node, "with_local", |object| Ok(look(object)), reply),
+            Err(error) => drop(reply.send(Err(error))),
+        });
+        self.local_result(result).await
+    }
+
+    /// The address of the actor, for actix code on the node that owns it.
+    ///
+    /// What is sent through it takes actix's own way: it is not contained, cancelled or counted, and
+    /// the address alone does not keep the object alive.
+    ///
+    /// # Errors
+    /// As [`RRef::with_local`].
+    pub async fn local_addr(&self) -> Result<Addr<T>>
+    where
+        T: Hosted<Host = T> + Actor<Context = Context<T>>,
+    {
+        self.check_local()?;
+        let (reply, result) = oneshot::channel();
+        self.with_seat(move |occupant| {
+            drop(reply.send(occupant.and_then(typed_seat::<T>).map(|seat| seat.addr().clone())));
+        });
+        self.local_result(result).await
+    }
+
+    fn check_local(&self) -> Result<()> {
+        if self.is_local() {
+            return Ok(());
+        }
+        Err(Error::NotOwner {
+            rref: format!("{self:?}"),
+            node: self.node().name().to_string(),
+            owner: self.owner(),
+        })
+    }
+
+    async fn local_result<R>(&self, result: oneshot::Receiver<Result<R>>) -> Result<R> {
+        let closed = || Error::ShuttingDown { node: self.node().name().to_string() };
+        result.await.unwrap_or_else(|_| Err(closed()))
+    }
+}
+
+impl<T: Snapshot> RRef<T> {
+    /// As [`RRef::to_here`], on a thread that runs no tasks; easy to debug.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlockRuntime`] on a thread of an actix or tokio runtime, at once, instead of a
+    /// deadlock; [`Error::Timeout`] after `limit`; else as [`RRef::send`].
+    pub fn fetch(&self, limit: Duration) -> Result<T::Snapshot> {
+        self.to_here().timeout(limit).blocking()
+    }
+
+    /// Brings a snapshot of the object here: on the owner a clone, elsewhere a copy over the wire.
     ///
     /// It shows what the caller's earlier messages to the object have done. A fetch that times out
     /// leaves the reference usable.
     ///
     /// # Errors
     /// As [`RRef::send`].
-    pub fn to_here(&self) -> Request<T>
-    where
-        T: Clone,
-    {
+    pub fn to_here(&self) -> Request<T::Snapshot> {
         let node = self.node();
         if self.is_local() {
             let (reply, result) = oneshot::channel();
             let on = node.clone();
             self.with_seat(move |occupant| match occupant.and_then(typed_seat::<T>) {
                 Ok(seat) => {
-                    let clone = |value: &T| Ok(value.clone());
-                    invoke::apply::<T, _, _>(seat, &on, "to_here", clone, reply);
+                    let take = |object: &T| Ok(object.snapshot());
+                    invoke::apply::<T, _, _>(seat, &on, "to_here", take, reply);
                 }
                 Err(error) => drop(reply.send(Err(error))),
             });
             return Request::local(node, result);
         }
         let started = (|| {
-            let name = node.inner().names.get::<T>(NameKind::Type, T::wire_name, <T as Object>::schema)?;
-            self.call(MessageTarget::Fetch(self.id(), name), Outgoing::default())
+            let schema = <T::Snapshot as Object>::schema;
+            let name = node.inner().names.get::<T>(NameKind::Type, T::wire_name, schema)?;
+            self.call(MessageTarget::Fetch(self.id(), name), Outgoing::default(), false)
         })();
         Request::started(node, started)
+    }
+}
+
+impl<T: Data> RRef<T> {
+    /// Makes a new, independent object on `peer` with the value that this one has now.
+    ///
+    /// The bytes go from the owner to `peer`, not through this node. `peer` must know the type: it is
+    /// registered there with [`Builder::register`](crate::Builder::register). Returns at once.
+    ///
+    /// # Errors
+    /// As [`Node::remote`]. That the type is not registered, or the value cannot be had, is told by
+    /// calls on the copy ([`Error::CreateFailed`]).
+    pub fn copy_to(&self, peer: impl Into<crate::Peer>) -> Result<RRef<T>> {
+        let node = self.node();
+        let peer = peer.into().into_name();
+        if peer == node.name() {
+            let (handle, construction) = node.begin_local()?;
+            let source = self.clone();
+            node.inner().home.run(move || adopt(source, construction));
+            return Ok(RRef::new(handle));
+        }
+        let owner = node.lock().find(&peer)?;
+        let name = node.inner().names.get::<T>(NameKind::Type, T::wire_name, <T as Object>::schema)?;
+        let payload = Outgoing::encode(node, self)?;
+        let handle = node.create(owner, MessageSource::Copy(name), payload)?;
+        Ok(RRef::new(handle))
     }
 
     /// Borrows the value on the node that owns it: no copy, no serialisation.
@@ -327,13 +454,7 @@ impl<T: Data> RRef<T> {
     /// [`Error::NotOwner`] elsewhere, at once and without any I/O; on the owner
     /// [`Error::CreateFailed`], [`Error::Gone`], [`Error::ObjectDied`], [`Error::ShuttingDown`].
     pub async fn local_value(&self) -> Result<LocalValue<T>> {
-        if !self.is_local() {
-            return Err(Error::NotOwner {
-                rref: format!("{self:?}"),
-                node: self.node().name().to_string(),
-                owner: self.owner(),
-            });
-        }
+        self.check_local()?;
         let (reply, result) = oneshot::channel();
         let node = self.node().clone();
         self.with_seat(move |occupant| match occupant.and_then(typed_seat::<T>) {
@@ -343,8 +464,55 @@ impl<T: Data> RRef<T> {
             }
             Err(error) => drop(reply.send(Err(error))),
         });
-        let closed = || Error::ShuttingDown { node: self.node().name().to_string() };
-        result.await.unwrap_or_else(|_| Err(closed()))
+        self.local_result(result).await
+    }
+}
+
+/// Makes a copy of `source` here, whoever owns it. Runs on the home arbiter.
+pub(crate) fn adopt<T: Data>(source: RRef<T>, construction: Construction) {
+    let (reply, result) = oneshot::channel();
+    let node = source.node().clone();
+    if source.is_local() {
+        let on = node.clone();
+        source.with_seat(move |occupant| match occupant.and_then(typed_seat::<T>) {
+            // `T` need not be `Clone`: a copy is made as for another node.
+            Ok(seat) => {
+                let encode = move |value: &T| Outgoing::encode(&on, value).map(|sent| sent.arrived(&on));
+                invoke::apply::<T, _, _>(seat, &node, "copy_to", encode, reply);
+            }
+            Err(error) => drop(reply.send(Err(error))),
+        });
+        actix_rt::spawn(async move { take_copy::<T>(result.await, construction) });
+        return;
+    }
+    let started = (|| {
+        let name = node.inner().names.get::<T>(NameKind::Type, T::wire_name, <T as Object>::schema)?;
+        let target = MessageTarget::Fetch(source.id(), name);
+        source.call(target, Outgoing::default(), false)
+    })();
+    match started {
+        Ok(started) => {
+            actix_rt::spawn(async move {
+                take_copy::<T>(started.result.await, construction);
+                drop(source);
+            });
+        }
+        Err(error) => construction.fail(error),
+    }
+}
+
+fn take_copy<T: Data>(
+    fetched: Result<Result<Incoming>, oneshot::error::RecvError>,
+    construction: Construction,
+) {
+    let node = construction.node().clone();
+    let closed = || Error::ShuttingDown { node: node.name().to_string() };
+    let value = fetched
+        .unwrap_or_else(|_| Err(closed()))
+        .and_then(|incoming| invoke::contained(&node, type_name::<T>(), || incoming.decode::<T>()));
+    match value {
+        Ok(value) => construction.seat(value),
+        Err(error) => construction.fail(error),
     }
 }
 
@@ -411,9 +579,7 @@ impl<'de, T: Object> Deserialize<'de> for RRef<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RRef<T>, D::Error> {
         if schema::tracing() {
             schema::mark(&format!("RRef<{}>", T::wire_name()));
-            let node = Node::nowhere();
-            let id = ObjectId { owner: node.uid(), creator: node.uid(), create_no: 0 };
-            return Ok(RRef::new(Handle::counted(&node, HandleKey { id, generation: 0 })));
+            return Ok(RRef::new(Handle::unreal()));
         }
         let Index(index) = Index::deserialize(deserializer)?;
         let handle = payload::take_handle(index).map_err(serde::de::Error::custom)?;

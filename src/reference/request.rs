@@ -6,7 +6,8 @@ use crate::object::{Received, Response};
 use crate::payload::Incoming;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::oneshot;
@@ -73,10 +74,14 @@ impl<R> Request<R> {
 
     /// Waits at most `limit`, counted from the first poll; `Duration::MAX` for no limit.
     ///
-    /// A call that runs out of time is cancelled if it has not started.
+    /// A call that runs out of time is cancelled if it has not started; its owner keeps count too,
+    /// unless the call was on its way before the limit was set.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self.timer = Timer::Unset;
+        if let State::Remote { call_id, .. } = &self.state {
+            self.node.limit_call(*call_id, limit);
+        }
         self
     }
 
@@ -103,6 +108,37 @@ impl<R> Request<R> {
             Timer::Runtime(sleep) => sleep.as_mut().poll(task),
             Timer::Home(over) => Pin::new(over).poll(task).map(drop),
         }
+    }
+}
+
+impl<R: Response> Request<R> {
+    /// Waits for the result on a thread that runs no tasks: for programs that are not async.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlockRuntime`] on a thread of an actix or tokio runtime, where it would keep the
+    /// reply from being read; then the call is cancelled if it has not started. Otherwise those of
+    /// the request.
+    pub fn blocking(mut self) -> Result<R> {
+        if Runtime::try_current().is_ok() {
+            return Err(Error::WouldBlockRuntime);
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut task = Context::from_waker(&waker);
+        loop {
+            match Pin::new(&mut self).poll(&mut task) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+}
+
+/// Wakes a thread that waits in [`Request::blocking`].
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

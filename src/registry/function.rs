@@ -3,13 +3,12 @@
 //! A function is told apart by its arguments and by whether it is async: each is a marker type, so
 //! that one blanket implementation covers each combination (as in axum's handlers).
 
-use super::{FunctionEntry, encode_result, schema};
+use super::{FunctionEntry, Placement, schema};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::construction::Construction;
-use crate::node::responder::Responder;
 use crate::object::invoke::{contained, contained_future};
-use crate::object::{Object, Outcome};
+use crate::object::{Answer, Returns, Site};
 use crate::payload::{Incoming, Outgoing};
 use serde::{Serialize, de::DeserializeOwned};
 use std::any::type_name;
@@ -30,9 +29,13 @@ use std::pin::Pin;
 )]
 pub trait Function<Args, Marker>: Copy + Send + Sync + 'static {
     /// What it returns.
-    type Return: Outcome<Self::Kind> + Send;
-    /// Whether that is an object, or a `Result` of one.
+    type Return: Returns<Self::Kind>;
+    /// Whether that is an object, a `Result` of one, or a stream.
     type Kind: 'static;
+
+    /// Whether it is an `async fn`.
+    #[doc(hidden)]
+    const ASYNC: bool;
 
     /// Runs it.
     #[doc(hidden)]
@@ -81,8 +84,8 @@ pub(crate) fn decode_args<A: DeserializeOwned>(args: ReceivedArgs) -> Result<A> 
     args.0.decode()
 }
 
-fn function_schema<A: DeserializeOwned, O: Object>() -> Result<u128, String> {
-    Ok(schema::join(&[schema::schema_of::<A>()?.0, O::schema()?]))
+fn function_schema<A: DeserializeOwned, R: Returns<K>, K>() -> Result<u128, String> {
+    Ok(schema::join(&[schema::schema_of::<A>()?.0, R::schema()?]))
 }
 
 macro_rules! functions {
@@ -91,12 +94,14 @@ macro_rules! functions {
         impl<F, R, K, $($arg,)*> Function<($($arg,)*), (Plainly, K)> for F
         where
             F: Fn($($arg),*) -> R + Copy + Send + Sync + 'static,
-            R: Outcome<K> + Send,
+            R: Returns<K>,
             K: 'static,
             $($arg: Serialize + DeserializeOwned + Send + 'static,)*
         {
             type Return = R;
             type Kind = K;
+
+            const ASYNC: bool = false;
 
             #[allow(non_snake_case)] // the macro's type names serve as variables
             fn invoke(self, ($($arg,)*): ($($arg,)*)) -> Invocation<R> {
@@ -104,7 +109,7 @@ macro_rules! functions {
             }
 
             fn schema() -> Result<u128, String> {
-                function_schema::<($($arg,)*), R::Object>()
+                function_schema::<($($arg,)*), R, K>()
             }
 
             fn encode(node: &Node, args: &($($arg,)*)) -> Result<EncodedArgs> {
@@ -121,12 +126,14 @@ macro_rules! functions {
         where
             F: Fn($($arg),*) -> Fut + Copy + Send + Sync + 'static,
             Fut: Future<Output = R> + 'static,
-            R: Outcome<K> + Send,
+            R: Returns<K>,
             K: 'static,
             $($arg: Serialize + DeserializeOwned + Send + 'static,)*
         {
             type Return = R;
             type Kind = K;
+
+            const ASYNC: bool = true;
 
             #[allow(non_snake_case)] // the macro's type names serve as variables
             fn invoke(self, ($($arg,)*): ($($arg,)*)) -> Invocation<R> {
@@ -134,7 +141,7 @@ macro_rules! functions {
             }
 
             fn schema() -> Result<u128, String> {
-                function_schema::<($($arg,)*), R::Object>()
+                function_schema::<($($arg,)*), R, K>()
             }
 
             fn encode(node: &Node, args: &($($arg,)*)) -> Result<EncodedArgs> {
@@ -161,11 +168,32 @@ pub(crate) const fn assert_item<F>() {
 /// Runs `function` and hands what it returns, or its panic, to `done`.
 ///
 /// A plain function runs at once; an async one as a task of the current arbiter.
-pub(crate) fn run<F, A, K>(node: &Node, function: F, args: A, done: impl FnOnce(Result<F::Return>) + 'static)
-where
+pub(crate) fn run<F, A, K>(
+    node: &Node,
+    placement: Placement,
+    function: F,
+    args: A,
+    done: impl FnOnce(Result<F::Return>) + 'static,
+) where
     F: Function<A, K>,
+    A: Send + 'static,
 {
     let name = type_name::<F>();
+    if placement == Placement::Blocking && !F::ASYNC {
+        let on = node.clone();
+        let work = move || {
+            contained(&on, name, || match function.invoke(args) {
+                Invocation::Done(value) => Ok(value),
+                Invocation::Running(_) => Err(Error::Config(format!("`{name}` is async"))),
+            })
+        };
+        let (node, pool) = (node.clone(), tokio::task::spawn_blocking(work));
+        actix_rt::spawn(async move {
+            let closed = |_| Err(Error::ShuttingDown { node: node.name().to_string() });
+            done(pool.await.unwrap_or_else(closed));
+        });
+        return;
+    }
     match contained(node, name, || Ok(function.invoke(args))) {
         Err(error) => done(Err(error)),
         Ok(Invocation::Done(value)) => done(Ok(value)),
@@ -177,16 +205,17 @@ where
 }
 
 /// The registry's entry for `function`.
-pub(crate) fn entry<F, A, K>(function: F) -> Result<FunctionEntry, String>
+pub(crate) fn entry<F, A, K>(function: F, placement: Placement) -> Result<FunctionEntry, String>
 where
     F: Function<A, K>,
-    A: 'static,
+    A: Send + 'static,
 {
     let decode = |incoming: Incoming| {
         let node = incoming.node.clone();
         contained(&node, type_name::<F>(), || F::decode(ReceivedArgs(incoming)))
     };
     Ok(FunctionEntry {
+        placement,
         schema: F::schema()?,
         call: Box::new(move |incoming, responder| {
             if responder.is_cancelled() {
@@ -195,14 +224,9 @@ where
             let node = incoming.node.clone();
             match decode(incoming) {
                 Err(error) => responder.complete(Err(error)),
-                Ok(args) => run(&node.clone(), function, args, move |returned| {
-                    let result = returned.and_then(|returned| {
-                        contained(&node, type_name::<F>(), || {
-                            let object = returned.outcome().map_err(Error::CreateFailed)?;
-                            encode_result(&node, object)
-                        })
-                    });
-                    responder.complete(result);
+                Ok(args) => run(&node, placement, function, args, move |returned| match returned {
+                    Ok(returned) => returned.respond(Answer(responder)),
+                    Err(error) => responder.complete(Err(error)),
                 }),
             }
         }),
@@ -210,7 +234,10 @@ where
             let node = incoming.node.clone();
             match decode(incoming) {
                 Err(error) => construction.fail(error),
-                Ok(args) => run(&node, function, args, move |returned| construction.settle(returned)),
+                Ok(args) => {
+                    let construction = construction.placed(placement);
+                    run(&node, placement, function, args, move |returned| construction.settle(returned));
+                }
             }
         }),
     })
@@ -219,23 +246,10 @@ where
 /// What of a function the node needs to settle an object: used by local and remote creation alike.
 impl Construction {
     /// Seats what the function returned, or records why there is nothing.
-    pub(crate) fn settle<R: Outcome<K>, K>(self, returned: Result<R>) {
+    pub(crate) fn settle<R: Returns<K>, K>(self, returned: Result<R>) {
         match returned {
             Err(error) => self.fail(error),
-            // The error's `Display` is user code.
-            Ok(returned) => match contained(self.node(), type_name::<R>(), || {
-                returned.outcome().map_err(Error::CreateFailed)
-            }) {
-                Ok(object) => self.seat(object),
-                Err(error) => self.fail(error),
-            },
+            Ok(returned) => returned.keep(Site(self)),
         }
-    }
-}
-
-impl Responder {
-    /// Whether the caller has given up, so that the call need not start.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancel.as_ref().is_some_and(|flag| flag.load(std::sync::atomic::Ordering::Acquire))
     }
 }

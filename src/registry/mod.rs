@@ -11,13 +11,13 @@ pub(crate) mod schema;
 pub use function::Function;
 pub use method::Method;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::node::Node;
 use crate::node::construction::Construction;
 use crate::node::responder::Responder;
 use crate::object::seat::Seat;
-use crate::object::{Hosted, Object, RemoteMessage, invoke};
-use crate::payload::{Incoming, Outgoing};
+use crate::object::{Handled, Hosted, RemoteMessage, invoke};
+use crate::payload::Incoming;
 use actix::Handler;
 use std::any::{Any, TypeId, type_name};
 use std::borrow::Cow;
@@ -33,6 +33,8 @@ type Path = Cow<'static, str>;
 pub(crate) struct Registry {
     pub(crate) functions: HashMap<Path, Arc<FunctionEntry>>,
     pub(crate) methods: HashMap<Path, Arc<MethodEntry>>,
+    /// Types that can be copied to this node.
+    pub(crate) types: HashMap<Path, (u128, fn(Incoming, Construction))>,
     messages: HashMap<Path, Arc<MessageEntries>>,
     local: HashMap<(TypeId, TypeId), Box<dyn Any + Send + Sync>>,
     /// Explicit names, by the type of the function item.
@@ -41,8 +43,25 @@ pub(crate) struct Registry {
     pub(crate) mistakes: Vec<String>,
 }
 
+/// On which thread of a node something runs: see
+/// [`Builder::function_on`](crate::Builder::function_on).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Placement {
+    /// On the node's home arbiter, with its connections: the fastest for light work.
+    #[default]
+    Shared,
+    /// The function runs on the home arbiter; an object that it makes gets a thread of its own, with
+    /// its own actix `System`, until it ends. For objects that work hard.
+    Dedicated,
+    /// The function runs on tokio's pool of blocking threads, so that it may block or compute for
+    /// long; an object that it makes lives on the home arbiter. For functions that are not async.
+    Blocking,
+}
+
 /// A registered function.
 pub(crate) struct FunctionEntry {
+    pub(crate) placement: Placement,
     pub(crate) schema: u128,
     /// Runs it and sends its result back.
     pub(crate) call: Box<dyn Fn(Incoming, Responder) + Send + Sync>,
@@ -121,7 +140,7 @@ impl<T: Hosted> Messages<'_, T> {
     /// an actor can be used with [`RRef::remote`](crate::RRef::remote) only.
     pub fn message<M>(&mut self) -> &mut Self
     where
-        M: RemoteMessage<Result: Hosted>,
+        M: RemoteMessage<Result: Handled>,
         T::Host: Handler<M>,
     {
         let path = Cow::Borrowed(type_name::<M>());
@@ -168,19 +187,19 @@ impl<T: Hosted> Messages<'_, T> {
 fn call<T, M>(seat: &dyn Any, incoming: Incoming, responder: Responder)
 where
     T: Hosted,
-    M: RemoteMessage<Result: Hosted>,
+    M: RemoteMessage<Result: Handled>,
     T::Host: Handler<M>,
 {
     let node = incoming.node.clone();
     if let Some(seat) = seat.downcast_ref::<Seat<T::Host>>() {
-        invoke::message(seat, &node, move || incoming.decode::<M>(), responder.encoding(encode_result));
+        invoke::message(seat, &node, move || incoming.decode::<M>(), responder.answering::<M::Result>());
     }
 }
 
 fn create<T, M>(seat: &dyn Any, incoming: Incoming, construction: Construction)
 where
     T: Hosted,
-    M: RemoteMessage<Result: Hosted>,
+    M: RemoteMessage<Result: Handled>,
     T::Host: Handler<M>,
 {
     let node = incoming.node.clone();
@@ -189,18 +208,7 @@ where
     }
 }
 
-/// Encodes what a function or handler returned; actors cannot travel.
-pub(crate) fn encode_result<R: Hosted>(node: &Node, result: R) -> Result<Outgoing> {
-    match R::encode(&result, node) {
-        Some(encoded) => encoded.map(|encoded| encoded.0),
-        None => Err(Error::Encode(format!(
-            "`{}` is an actor and cannot travel; use `remote(..)`, which gives an RRef to it",
-            type_name::<R>()
-        ))),
-    }
-}
-
 /// Identity of a message: its own type and its result's.
-pub(crate) fn message_schema<M: RemoteMessage<Result: Hosted>>() -> Result<u128, String> {
-    Ok(schema::join(&[schema::schema_of::<M>()?.0, <M::Result as Object>::schema()?]))
+pub(crate) fn message_schema<M: RemoteMessage<Result: Handled>>() -> Result<u128, String> {
+    Ok(schema::join(&[schema::schema_of::<M>()?.0, <M::Result as Handled>::schema()?]))
 }

@@ -58,9 +58,11 @@
 //! 14 Credit   calls u64
 //! 15 Leave    stage u8, 0 u56
 //! 16 Ack      session_no u32, exceptions u32, at u64, exceptions x uid u128
+//! 17 More     call_id u64, items u64
 //!
 //! source  1 function, 2 message (with object), 3 copy
-//! target  1 function, 2 message, 3 method, 4 fetch, 5 ready (name 0); all but 1 with object
+//! target  1 function, 2 message, 3 method, 4 fetch, 5 ready, 6 flush, 7 ended (these three
+//!         with name 0); all but 1 with object
 //! reason  1 freed, 2 never created, 3 creator died, 4 lease expired, 5 stopped, 6 create failed, 7 died;
 //!         text in the last two alone
 //! ```
@@ -130,11 +132,13 @@ pub enum Kind {
     Leave = 15,
     /// [`Frame::Ack`]
     Ack = 16,
+    /// [`Frame::More`]
+    More = 17,
 }
 
 impl Kind {
     /// Every kind, in the order of the codes, which count from 1 without gaps.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Name,
         Kind::Peer,
         Kind::Create,
@@ -151,6 +155,7 @@ impl Kind {
         Kind::Credit,
         Kind::Leave,
         Kind::Ack,
+        Kind::More,
     ];
 
     /// The kind with this code; none for codes that are not given out.
@@ -177,6 +182,7 @@ impl Kind {
             Frame::Credit { .. } => Kind::Credit,
             Frame::Leave(_) => Kind::Leave,
             Frame::Ack(_) => Kind::Ack,
+            Frame::More { .. } => Kind::More,
         }
     }
 

@@ -96,6 +96,9 @@ impl Decoder<'_> {
             Kind::Credit => Frame::Credit { calls: self.r.u64("credit")? },
             Kind::Leave => Frame::Leave(self.leave()?),
             Kind::Ack => Frame::Ack(self.ack()?),
+            Kind::More => {
+                Frame::More { call_id: self.r.non_zero_u64("call_id")?, items: self.r.non_zero_u64("items")? }
+            }
         })
     }
 
@@ -151,7 +154,9 @@ impl Decoder<'_> {
             3 => Target::Method { object: self.r.object()?, name: self.index(name)? },
             4 => Target::Fetch { object: self.r.object()?, name: self.index(name)? },
             5 if name == 0 => Target::Ready { object: self.r.object()? },
-            5 => return Err(DecodeError::Reserved { what: "name index" }),
+            6 if name == 0 => Target::Flush { object: self.r.object()? },
+            7 if name == 0 => Target::Ended { object: self.r.object()? },
+            5..=7 => return Err(DecodeError::Reserved { what: "name index" }),
             _ => return Err(DecodeError::Value { what: "target", value: code.into() }),
         };
         Ok(Call { call_id, target, timeout_ms, trace, payload: self.payload(refs)? })

@@ -180,6 +180,10 @@ impl Plan {
                 buf.put_u64_le(*status as u64);
             }
             Frame::Cancel { call_id } => buf.put_u64_le(*call_id),
+            Frame::More { call_id, items } => {
+                buf.put_u64_le(*call_id);
+                buf.put_u64_le(*items);
+            }
             Frame::Claim(_) => {}
             Frame::Release(objects) => {
                 for (_, seen) in objects {

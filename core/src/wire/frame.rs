@@ -56,9 +56,19 @@ pub enum Frame {
     },
     /// The sender is going away.
     Leave(LeaveStage),
+    /// The caller takes so many more elements of a streaming reply.
+    More {
+        /// The call, as its caller numbered it.
+        call_id: u64,
+        /// How many more, on top of those granted before ([`STREAM_CREDIT`] at first).
+        items: u64,
+    },
     /// Acknowledges outside the sequence, when the lane has nothing else to say.
     Ack(Ack),
 }
+
+/// Elements of a streaming reply that its caller takes before it has sent any [`Frame::More`].
+pub const STREAM_CREDIT: u64 = 32;
 
 /// What a [`Name`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -164,6 +174,16 @@ pub enum Target {
     },
     /// Answer once the object exists, or say why it does not.
     Ready {
+        /// The object.
+        object: ObjectId,
+    },
+    /// Answer once everything asked of the object before has been handled.
+    Flush {
+        /// The object.
+        object: ObjectId,
+    },
+    /// Answer once the object does not exist any more, and say why.
+    Ended {
         /// The object.
         object: ObjectId,
     },

@@ -82,13 +82,20 @@ impl Plan {
                     return Err(EncodeError::Invalid { what: "call_id" });
                 }
                 let (_, name, object) = target(&call.target);
-                if !matches!(call.target, Target::Ready { .. }) {
+                let nameless =
+                    matches!(call.target, Target::Ready { .. } | Target::Flush { .. } | Target::Ended { .. });
+                if !nameless {
                     non_zero(name.into(), "name index")?;
                 }
                 Ok(48 + optional(object)?)
             }
             Frame::Reply(reply) | Frame::Item(reply) | Frame::End(reply) => {
                 non_zero(reply.call_id, "call_id")?;
+                Ok(16)
+            }
+            Frame::More { call_id, items } => {
+                non_zero(*call_id, "call_id")?;
+                non_zero(*items, "items")?;
                 Ok(16)
             }
             Frame::Cancel { call_id } => {
@@ -214,6 +221,8 @@ pub(super) fn target(target: &Target) -> (u8, u32, Option<&ObjectId>) {
         Target::Method { object, name } => (3, *name, Some(object)),
         Target::Fetch { object, name } => (4, *name, Some(object)),
         Target::Ready { object } => (5, 0, Some(object)),
+        Target::Flush { object } => (6, 0, Some(object)),
+        Target::Ended { object } => (7, 0, Some(object)),
     }
 }
 
