@@ -125,6 +125,14 @@ impl<T> RRef<T> {
         if let Some(seat) = self.handle.seat() {
             return run(Ok(&*seat));
         }
+        self.with_entry(run);
+    }
+
+    /// As [`RRef::with_seat`], from the node's table, which knows whether the object has died since.
+    fn with_entry(&self, run: impl FnOnce(Result<&dyn Occupant>) + Send + 'static) {
+        if let Err(error) = self.node().check_open() {
+            return run(Err(error));
+        }
         let handle = self.handle.clone();
         let waiter: Waiter = Box::new(move |occupant, counted| {
             match &occupant {
@@ -243,7 +251,7 @@ impl<T: Object> RRef<T> {
     pub fn ready(&self) -> Request<()> {
         if self.is_local() {
             let (reply, result) = oneshot::channel();
-            self.with_seat(move |occupant| drop(reply.send(occupant.map(drop))));
+            self.with_entry(move |occupant| drop(reply.send(occupant.map(drop))));
             return Request::local(self.node(), result);
         }
         let target = MessageTarget::Ready(self.id());
