@@ -88,6 +88,13 @@ impl Node {
                         refused = false;
                         reason = text;
                     }
+                    Err(Miss::Rejected { reason: RejectReason::NameTaken, text, .. }) => {
+                        if self.lock().has_lost_name(uid) {
+                            return self.lose_name(uid);
+                        }
+                        refused = false;
+                        reason = text;
+                    }
                     Err(miss @ (Miss::OtherNode(_) | Miss::Rejected { .. })) => {
                         return self.give_up(uid, miss.text());
                     }
@@ -420,7 +427,10 @@ impl State {
         }
         match before {
             Link::Unreachable(_) => self.announce(NodeEvent::PeerBack { name, uid }),
-            _ if number == 1 => self.announce(NodeEvent::PeerUp { name, uid }),
+            _ if number == 1 => {
+                self.announce(NodeEvent::PeerUp { name, uid });
+                self.spread(uid);
+            }
             _ => {}
         }
         Ok(number)

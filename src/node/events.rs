@@ -40,6 +40,11 @@ pub enum NodeEvent {
         /// Its identity.
         uid: NodeUid,
     },
+    /// The name of this very node is another's: it has left the cluster. The last event.
+    NameTaken {
+        /// Who has it.
+        holder: NodeUid,
+    },
     /// It has left, or is gone for good.
     PeerDown {
         /// Its name.
@@ -59,6 +64,7 @@ impl NodeEvent {
             | NodeEvent::PeerSuspect { uid, .. }
             | NodeEvent::PeerBack { uid, .. }
             | NodeEvent::PeerDown { uid, .. } => *uid,
+            NodeEvent::NameTaken { holder } => *holder,
         }
     }
 }

@@ -6,7 +6,6 @@ use super::calls::PendingCall;
 use super::construction::Construction;
 use super::events::Watcher;
 use super::objects::Entry;
-use super::peer::{Link, Peer};
 use super::responder::Responder;
 use super::state::{Lanes, State};
 use super::streams::Inlet;
@@ -31,8 +30,6 @@ use tokio::time::Instant;
 
 /// Names a peer may announce in one session.
 const NAMES_LIMIT: usize = 65_536;
-/// Third nodes a peer may tell of.
-const PEERS_LIMIT: usize = 65_536;
 
 /// A peer's name, matched with what is registered here.
 pub(crate) struct NamedEntry {
@@ -109,7 +106,7 @@ impl Node {
     fn process(&self, state: &mut State, from: NodeUid, at: Stamp, frame: Frame) -> Result<(), Broken> {
         match frame {
             Frame::Name(name) => self.name_announced(state, from, name),
-            Frame::Peer(info) => peer_told(state, info),
+            Frame::Peer(info) => state.peer_told(info, !self.addresses().is_empty()),
             Frame::Create(create) => self.create_arrived(state, from, at, create),
             Frame::Call(call) | Frame::Cast(call) => self.call_arrived(state, from, at, call),
             Frame::Reply(reply) => self.reply_arrived(state, from, at, reply),
@@ -449,22 +446,6 @@ fn class_of(frame: &Frame) -> Class {
         | Frame::Chunk(_) => Class::User,
         _ => Class::Control,
     }
-}
-
-fn peer_told(state: &mut State, info: PeerInfo) -> Result<(), Broken> {
-    if info.uid == state.lifetime.me() || state.peers.contains_key(&info.uid) {
-        return Ok(());
-    }
-    if state.peers.len() >= PEERS_LIMIT {
-        return Err("it tells of too many nodes".into());
-    }
-    // A name that is known keeps its node until that one is lost.
-    let known = state.by_name.get(&info.name).and_then(|uid| state.peers.get(uid));
-    if known.is_none_or(|peer| matches!(peer.link, Link::Dead(_))) {
-        state.by_name.insert(info.name.clone(), info.uid);
-    }
-    state.peers.insert(info.uid, Peer::new(info));
-    Ok(())
 }
 
 fn not_registered(path: &str, kind: &str) -> Named {

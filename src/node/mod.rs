@@ -15,6 +15,7 @@ pub(crate) mod current;
 mod events;
 mod home;
 mod incoming;
+mod members;
 mod names;
 mod objects;
 mod outgoing;

@@ -4,7 +4,7 @@
 
 use super::state::{Lanes, Phase};
 use super::{Entry, Node};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use rref_core::ObjectId;
 use rref_core::lifetime::HandleKey;
 use rref_core::session::Class;
@@ -98,6 +98,33 @@ impl Node {
         let mut state = self.lock();
         let names = std::mem::take(&mut state.directory);
         state.later(names);
+    }
+
+    /// Serves until the process is asked to end (`SIGTERM`, or `SIGINT` as by Ctrl-C) or the node is
+    /// shut down, then leaves as [`Node::shutdown`] does.
+    ///
+    /// ```no_run
+    /// use rref::prelude::*;
+    ///
+    /// #[actix::main]
+    /// async fn main() -> Result<(), Error> {
+    ///     let node = Node::builder("shard1").listen("127.0.0.1:7000").insecure().start().await?;
+    ///     let report = node.serve().await?;
+    ///     println!("left; {} leaked", report.leaked.len());
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the process cannot listen for signals.
+    pub async fn serve(&self) -> Result<ShutdownReport> {
+        let mut closed = self.inner().closed.subscribe();
+        tokio::select! {
+            asked = asked_to_end() => asked?,
+            _ = closed.wait_for(|closed| *closed) => {}
+        }
+        tracing::info!("node `{}` drains and leaves", self.name());
+        Ok(self.shutdown().await)
     }
 
     /// Waits while `condition` holds; false if the deadline passes first.
@@ -218,4 +245,20 @@ impl Node {
         self.inner().peers_changed.notify_waiters();
         self.inner().names_changed.notify_waiters();
     }
+}
+
+/// Waits for the signal that asks the process to end.
+async fn asked_to_end() -> Result<()> {
+    let failed = |error| Error::Config(format!("cannot listen for signals: {error}"));
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            done = tokio::signal::ctrl_c() => done.map_err(failed),
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await.map_err(failed)
 }

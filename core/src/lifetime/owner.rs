@@ -275,7 +275,8 @@ impl Lifetime {
 
     /// Whether the object's creation has yet to arrive.
     fn is_to_come(&self, id: ObjectId) -> bool {
-        id.create_no > self.created_upto(id.creator)
+        // Our own creations do not travel: nobody can know of one before it is in the table.
+        id.creator != self.me && id.create_no > self.created_upto(id.creator)
     }
 
     /// Makes an entry for an object that is yet to come; false if there are too many.
