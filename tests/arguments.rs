@@ -4,7 +4,6 @@ mod common;
 
 use common::program::*;
 use common::{cluster, holders, until};
-use rref::prelude::*;
 
 /// Catches: a claim or a pin for a handle that comes home, which nobody would ever release.
 #[actix::test]

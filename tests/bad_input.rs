@@ -1,6 +1,7 @@
 //! What bad input gets: a typed error that says what to do, and everything else goes on.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails may panic")]
+#![allow(clippy::ptr_arg, reason = "a method names the type of the object, here a Vec")]
 
 mod raw;
 

@@ -3,6 +3,8 @@
 //! Nodes live in one process on an in-memory network. A bug here would often show as a lock taken
 //! twice, so every test runs on a thread of its own that is given up after a while.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use rref::prelude::*;
 use rref::transport::Network;
 use rref::{Gone, NodeReport, Result};

@@ -34,7 +34,7 @@ pub(crate) struct Registry {
     pub(crate) functions: HashMap<Path, Arc<FunctionEntry>>,
     pub(crate) methods: HashMap<Path, Arc<MethodEntry>>,
     /// Types that can be copied to this node.
-    pub(crate) types: HashMap<Path, (u128, fn(Incoming, Construction))>,
+    pub(crate) types: HashMap<Path, TypeEntry>,
     messages: HashMap<Path, Arc<MessageEntries>>,
     local: HashMap<(TypeId, TypeId), Box<dyn Any + Send + Sync>>,
     /// Explicit names, by the type of the function item.
@@ -58,6 +58,9 @@ pub enum Placement {
     /// long; an object that it makes lives on the home arbiter. For functions that are not async.
     Blocking,
 }
+
+/// The schema of a type, and what makes an object of a value that was sent here.
+pub(crate) type TypeEntry = (u128, fn(Incoming, Construction));
 
 /// A registered function.
 pub(crate) struct FunctionEntry {
