@@ -217,7 +217,7 @@ impl Node {
                 let mut state = self.lock();
                 let number = state.attach(endpoint).map_err(|(_, text)| Miss::Failed(text))?;
                 drop(state);
-                self.serve(Connection::new(self.clone(), uid, number, stream, input), uid, number);
+                self.carry(Connection::new(self.clone(), uid, number, stream, input), uid, number);
                 Ok(uid)
             }
         }
@@ -321,7 +321,7 @@ impl Node {
         };
         let mut connection = Connection::new(self.clone(), uid, number, stream, input);
         connection.send_first(ack);
-        self.serve(connection, uid, number);
+        self.carry(connection, uid, number);
         Ok(())
     }
 
@@ -365,7 +365,7 @@ impl Node {
     }
 
     /// Serves a connection until it ends.
-    fn serve(&self, connection: Connection, uid: NodeUid, number: u64) {
+    fn carry(&self, connection: Connection, uid: NodeUid, number: u64) {
         self.inner().peers_changed.notify_waiters();
         let node = self.clone();
         actix_rt::spawn(async move {

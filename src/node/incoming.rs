@@ -18,7 +18,7 @@ use crate::registry::{FunctionEntry, MessageEntries, MethodEntry};
 use rref_core::lifetime::ImportState;
 use rref_core::session::{Accept, Class};
 use rref_core::wire::{
-    Call, Create, Frame, Limits, Name, NameKind, Payload, PeerInfo, Reply, Source, Stamped, Status, Target,
+    Call, Create, Frame, Limits, Name, NameKind, Payload, Reply, Source, Stamped, Status, Target,
 };
 use rref_core::{NodeUid, ObjectId, Seq, Stamp};
 use std::collections::VecDeque;
