@@ -1,9 +1,7 @@
 //! What goes wrong, and that it concerns only those whom it concerns.
 
-mod common;
-
-use common::program::*;
-use common::{cluster, start, until};
+use crate::common::program::*;
+use crate::common::{cluster, start, until};
 use rref::prelude::*;
 use rref::{RemoteKind, Result};
 
@@ -207,6 +205,6 @@ async fn handle_send_exceptions() {
         assert_eq!(elsewhere.await, Ok(1));
         assert_eq!(kept.send(Add(1)).await, Ok(2));
     }
-    common::assert_no_leaks(&[&a, &c]).await;
+    crate::common::assert_no_leaks(&[&a, &c]).await;
     b.shutdown().await;
 }
