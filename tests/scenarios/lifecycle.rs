@@ -412,8 +412,8 @@ async fn rref_context_debug_info() {
         assert_eq!((by, object.local_handles), (vec!["a".to_string(), "c".to_string()], 0));
         assert!(object.type_name.ends_with("Counter") && object.state == "live", "{object:?}");
         let held = there(a.report().held.into_iter().find(|held| held.id == x.id()))?;
-        // One here, one in `same`.
-        assert_eq!((held.owner.as_str(), held.handles, held.confirmed), ("b", 2, true));
+        // `same` is a clone: the two are one handle.
+        assert_eq!((held.owner.as_str(), held.handles, held.confirmed), ("b", 1, true));
         assert!(c.report().held.iter().any(|held| held.id == x.id() && held.handles == 1));
         // What is under way: a call, and a hand-off that cannot be settled.
         gate.shut("c", "a");
