@@ -241,20 +241,28 @@ impl Node {
         at: Stamp,
         create: Create,
     ) -> Result<(), Broken> {
-        let Imports { incoming, gone } = self.import(state, from, at, create.payload)?;
         let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
         peer.grant.received().map_err(|error| error.to_string())?;
-        // Looked up first: from `on_create` on something must become of the creation.
+        // Looked up first: from `on_create` on something must become of the creation, and what is
+        // imported must not be dropped under the lock.
         let entry = match create.source {
             Source::Function { name } | Source::Message { name, .. } | Source::Copy { name } => {
                 state.named(from, name)?
             }
         };
-        let id = state.lifetime.on_create(from, create.create_no).map_err(|error| error.to_string())?;
+        let Imports { incoming, gone } = self.import(state, from, at, create.payload)?;
+        let id = match state.lifetime.on_create(from, create.create_no) {
+            Ok(id) => id,
+            Err(error) => {
+                state.later(incoming);
+                return Err(error.to_string());
+            }
+        };
         state.objects.insert(id, Entry::Pending(VecDeque::new()));
         let construction = Construction::new(self, id, Some(from));
         state.unpark(id);
         if let Some(error) = gone {
+            state.later(incoming);
             state.after(move || construction.fail(error));
             return Ok(());
         }
@@ -297,15 +305,8 @@ impl Node {
     }
 
     fn call_arrived(&self, state: &mut State, from: NodeUid, at: Stamp, call: Call) -> Result<(), Broken> {
-        let Imports { incoming, gone } = self.import(state, from, at, call.payload)?;
-        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
-        peer.grant.received().map_err(|error| error.to_string())?;
-        let cancel = (call.call_id != 0).then(|| Arc::new(AtomicBool::new(false)));
-        if let Some(cancel) = &cancel
-            && peer.running.insert(call.call_id, cancel.clone()).is_some()
-        {
-            return Err(format!("call {} while it is under way", call.call_id));
-        }
+        // All that a frame can have wrong comes first: what is imported must not be dropped under the
+        // lock.
         let (name, object) = match call.target {
             Target::Function { name } => (Some(name), None),
             Target::Message { object, name }
@@ -319,6 +320,15 @@ impl Node {
             Some(name) => Some(state.named(from, name)?),
             None => None,
         };
+        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
+        peer.grant.received().map_err(|error| error.to_string())?;
+        let cancel = (call.call_id != 0).then(|| Arc::new(AtomicBool::new(false)));
+        if let Some(cancel) = &cancel
+            && peer.running.insert(call.call_id, cancel.clone()).is_some()
+        {
+            return Err(format!("call {} while it is under way", call.call_id));
+        }
+        let Imports { incoming, gone } = self.import(state, from, at, call.payload)?;
         let function = entry.as_ref().map_or_else(|| Arc::from("ready"), |entry| entry.path.clone());
         let mut responder = Responder {
             node: self.clone(),
@@ -332,19 +342,27 @@ impl Node {
             streaming: false,
         };
         if let Some(error) = gone {
+            state.later(incoming);
             state.after(move || responder.complete(Err(error)));
             return Ok(());
         }
         let Some(object) = object else {
-            let Some(entry) = entry else { return Ok(()) };
-            state.after(move || match &entry.entry {
-                Named::Function(function) => (function.call)(incoming, responder),
-                other => responder.complete(Err(refusal(other, &entry, incoming.node.name()))),
+            state.after(move || match entry.as_deref() {
+                Some(NamedEntry { entry: Named::Function(function), .. }) => {
+                    (function.call)(incoming, responder);
+                }
+                Some(entry) => {
+                    let error = refusal(&entry.entry, entry, incoming.node.name());
+                    responder.complete(Err(error));
+                }
+                // Only calls of an object have no name.
+                None => drop((incoming, responder)),
             });
             return Ok(());
         };
         let target = call.target;
         if let Target::Ended { .. } = target {
+            state.later(incoming);
             watch_arrived(state, object, responder);
             return Ok(());
         }
@@ -362,12 +380,15 @@ impl Node {
     }
 
     fn reply_arrived(&self, state: &mut State, from: NodeUid, at: Stamp, reply: Reply) -> Result<(), Broken> {
+        if state.calls.get(&reply.call_id).is_some_and(|call| call.owner != from) {
+            return Err(format!("a reply to call {}, which was another node's", reply.call_id));
+        }
         let Imports { incoming, .. } = self.import(state, from, at, reply.payload)?;
         let status = reply.status;
         // Only an error says whose it is.
         let owner = if status == Status::Failed { state.name_of(from) } else { String::new() };
         match state.calls.remove(&reply.call_id) {
-            Some(call) if call.owner == from => {
+            Some(call) => {
                 let PendingCall { reply: waiting, schema, streams, .. } = call;
                 let mut incoming = incoming;
                 if streams && status == Status::Ok {
@@ -383,10 +404,6 @@ impl Node {
                     // Nobody may wait any more; then the result and its handles are dropped here.
                     drop(waiting.send(result));
                 });
-            }
-            Some(other) => {
-                state.calls.insert(reply.call_id, other);
-                return Err(format!("a reply to call {}, which was another node's", reply.call_id));
             }
             // The caller gave up.
             None => state.later(incoming),
