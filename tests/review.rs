@@ -566,3 +566,25 @@ fn a_panic_in_an_arguments_drop_leaves_the_node_alone() {
         assert_eq!(a.call("a", number, (1,)).await.unwrap(), 1);
     });
 }
+
+#[test]
+fn a_call_for_what_a_dead_node_would_have_created_fails() {
+    use rref_core::ObjectId;
+    use rref_core::wire::{Body, Call, Frame, LeaveStage, Payload, Target, Trace};
+
+    bounded(|| async {
+        let network = Network::new();
+        let a = builder(&network, "a").start().await.unwrap();
+        // The peer hands out an object of a's that it never asks for, and leaves.
+        let mut peer = hostile::Peer::join(&network, "a").await;
+        let promised = ObjectId { owner: peer.them, creator: peer.me, create_no: 1 };
+        let target = Target::Ready { object: promised };
+        let body = Body::Inline(Vec::new().into());
+        let payload = Payload { refs: vec![promised], body, segments: Vec::new(), transfer: 0 };
+        let call = Call { call_id: 1, target, timeout_ms: 0, trace: Trace::default(), payload };
+        peer.say(&Frame::Call(call)).await;
+        until(&a, "parked", |report| report.parked == 1).await;
+        peer.say(&Frame::Leave(LeaveStage::Leaving)).await;
+        until(&a, "failed", |report| report.parked == 0 && report.objects.is_empty()).await;
+    });
+}

@@ -246,6 +246,9 @@ impl State {
         self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
         self.announce(NodeEvent::PeerDown { name, uid, reason: reason.clone() });
         self.lifetime.owner_died(uid, GoneReason::Died(reason));
+        self.fail_parked(uid);
+        // What it owned settles now, and those who handed it to us want to know.
+        self.arm();
     }
 
     /// The peer broke the protocol, or this node cannot go on with it: the session ends.
