@@ -138,7 +138,7 @@ impl Node {
         let name = peer.info.name.clone();
         state.announce(NodeEvent::PeerSuspect { name: name.clone(), uid, reason: reason.to_string() });
         tracing::warn!("`{name}` cannot be reached: {reason}; its calls fail until it returns");
-        state.fail_calls(uid, reason);
+        state.suspend_calls(uid, reason);
         drop(state);
         self.inner().peers_changed.notify_waiters();
     }

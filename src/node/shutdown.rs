@@ -213,6 +213,8 @@ impl Node {
         let mut state = self.lock();
         let uids: Vec<_> = state.peers.keys().copied().collect();
         for uid in uids {
+            // Its last word says that what it was handed is claimed or dropped: nobody asks again.
+            state.update_settled(uid);
             if let Some(peer) = state.peers.get_mut(&uid).filter(|peer| peer.is_connected())
                 && peer.push(Class::Control, &Frame::Leave(LeaveStage::Leaving)).is_ok()
             {

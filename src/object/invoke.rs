@@ -4,7 +4,7 @@
 //! Knows seats; must not know peers, lanes or frames.
 
 use super::Hosted;
-use super::seat::{Death, Job, Seat, Verdict, panic_text};
+use super::seat::{Busy, Death, Job, Seat, Verdict, panic_text};
 use crate::error::{Error, Gone, RemoteKind, Result};
 use crate::node::{Node, current};
 use actix::dev::MessageResponse;
@@ -124,7 +124,7 @@ pub(crate) fn message<H, M, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let node = node.clone();
-    let job: Job<H> = Box::new(move |actor, context| {
+    let job: Job<H> = Box::new(move |actor, context, busy| {
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
             return Verdict::Fine;
@@ -136,7 +136,7 @@ pub(crate) fn message<H, M, C>(
                 return Verdict::Fine;
             }
         };
-        handle(actor, context, node, message, owed)
+        handle(actor, context, busy, node, message, owed)
     });
     seat.queue(job);
 }
@@ -145,6 +145,7 @@ pub(crate) fn message<H, M, C>(
 fn handle<H, M, C>(
     actor: &mut H,
     context: &mut Context<H>,
+    busy: &Busy,
     node: Node,
     message: M,
     owed: Owed<M::Result, C>,
@@ -178,7 +179,9 @@ where
         Ok(result) => owed.complete(Ok(result)),
         Err(TryRecvError::Closed) => owed.complete(Err(no_reply::<M>(&node))),
         Err(TryRecvError::Empty) => {
+            let busy = busy.clone();
             actix_rt::spawn(async move {
+                let _busy = busy;
                 match rx.await {
                     Ok(result) => owed.complete(Ok(result)),
                     Err(_) => match (failure.as_ref().and_then(|failure| failure.get()), owed.death.get()) {
@@ -239,7 +242,7 @@ pub(crate) fn apply<T, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let node = node.clone();
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
         } else {
@@ -268,7 +271,7 @@ pub(crate) fn apply_async<H, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let node = node.clone();
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
             return Verdict::Fine;
@@ -301,7 +304,7 @@ pub(crate) fn apply_mut<H, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let node = node.clone();
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
             return Verdict::Fine;
@@ -333,7 +336,7 @@ pub(crate) fn with_host<H, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let node = node.clone();
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
         } else {
