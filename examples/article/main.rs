@@ -93,7 +93,10 @@ async fn rows(node: &Node) -> anyhow::Result<()> {
 
     // share(): several workers use one object without a copy. PyTorch: the RRef as an argument.
     sum.share_with("worker2", "the sum").await?;
-    println!("share, and a function of one's own on worker2: {:?}", node.call("worker2", total, (sum,)).await?);
+    println!(
+        "share, and a function of one's own on worker2: {:?}",
+        node.call("worker2", total, (sum,)).await?
+    );
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use rref_core::{NodeUid, Rules};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -291,6 +291,7 @@ impl Builder {
             open: AtomicBool::new(true),
             peers_changed: Notify::new(),
             names_changed: Notify::new(),
+            accepting: Mutex::new(None),
             closed: watch::Sender::new(false),
         }));
         actix_rt::spawn(inbox.serve());
@@ -363,7 +364,8 @@ impl Node {
         if let Some(address) = &config.listen {
             let listener = self.0.transport.listen(address).await?;
             let _ = self.0.listening.set(listener.address());
-            actix_rt::spawn(self.clone().accept(listener));
+            let accepting = actix_rt::spawn(self.clone().accept(listener));
+            *self.0.accepting.lock().unwrap_or_else(PoisonError::into_inner) = Some(accepting);
         }
         for address in &config.join {
             self.join(address, config.join_deadline).await?;

@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     open: AtomicBool,
     /// Told when a name is given to a reference.
     pub(crate) names_changed: Notify,
+    /// The task that accepts connections.
+    pub(crate) accepting: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// True once the node is closed.
     pub(crate) closed: watch::Sender<bool>,
 }
@@ -327,6 +329,7 @@ impl Node {
                     open: AtomicBool::new(false),
                     peers_changed: Notify::new(),
                     names_changed: Notify::new(),
+                    accepting: Mutex::new(None),
                     closed: watch::Sender::new(true),
                 }))
             })

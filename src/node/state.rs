@@ -244,9 +244,12 @@ impl State {
         self.later(unsent);
         self.cancel_outlets(uid);
         self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
-        self.announce(NodeEvent::PeerDown { name, uid, reason: reason.clone() });
+        self.announce(NodeEvent::PeerDown { name: name.clone(), uid, reason: reason.clone() });
         self.lifetime.owner_died(uid, GoneReason::Died(reason));
         self.fail_parked(uid);
+        if self.phase == Phase::Running {
+            self.inherit_name(&name);
+        }
         // What it owned settles now, and those who handed it to us want to know.
         self.arm();
     }
