@@ -1,5 +1,6 @@
 //! The driver's process: an actix system on a thread of its own, with the node that asks.
 
+use crate::cores::{self, Side};
 use crate::measure::Effort;
 use crate::raw::{Echo, Source};
 use crate::report::Row;
@@ -22,6 +23,9 @@ pub struct Client {
 /// Runs the named rows.
 pub fn run(names: Vec<&'static str>, effort: Effort) -> anyhow::Result<Vec<Row>> {
     let server = Server::start()?;
+    if !cores::keep(Side::Client, &cores::available()) {
+        eprintln!("there is no core for each process: ratios of round trips are not to be trusted");
+    }
     // A task of the node's home, as an actor's future is. Whatever is measured runs in it.
     actix::System::new().block_on(async { actix::spawn(measure(server, names, effort)).await? })
 }

@@ -6,6 +6,7 @@
 //! take turns, round by round, so that a slow moment of the machine meets both.
 
 mod client;
+mod cores;
 mod measure;
 mod raw;
 mod report;

@@ -1,5 +1,6 @@
 //! The other process: a raw echo, a raw source of bytes, and a node.
 
+use crate::cores::{self, Side};
 use crate::{raw, work};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,7 @@ pub struct Addresses {
 
 /// Serves until standard input ends: the parent is gone then, however it went.
 pub fn serve() -> anyhow::Result<()> {
+    cores::keep(Side::Server, &cores::available());
     let node = work::node(NAME).listen("127.0.0.1:0").insecure().spawn()?;
     let (started, addresses) = std::sync::mpsc::channel();
     // One thread for the raw servers, as the node has one: an idle thread costs nothing.
