@@ -55,6 +55,14 @@ mod book {
     mod how_a_call_travels {}
     #[doc = include_str!("../docs/src/errors.md")]
     mod errors {}
+    #[doc = include_str!("../docs/src/from-actix.md")]
+    mod from_actix {}
+    #[doc = include_str!("../docs/src/from-torch.md")]
+    mod from_torch {}
+    #[doc = include_str!("../docs/src/upgrade.md")]
+    mod upgrade {}
+    #[doc = include_str!("../docs/src/conformance.md")]
+    mod conformance {}
     #[doc = include_str!("../docs/src/why-actix.md")]
     mod why_actix {}
 }
