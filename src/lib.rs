@@ -21,12 +21,12 @@ pub use node::{
     Builder, Event, HeldReport, Leak, Node, NodeEvent, NodeEvents, NodeReport, ObjectReport, PeerReport,
     ShutdownReport, Watch,
 };
-#[doc(hidden)]
-pub use object::Fetcher;
 pub use object::{
     Accepts, Data, Handled, Hosted, LocalValue, Object, Outcome, RemoteMessage, Response, Returns, Snapshot,
     Value,
 };
+#[doc(hidden)]
+pub use object::{Fetcher, hint};
 pub use reference::{RRef, Request, Scope, Streaming, WeakRRef};
 pub use registry::{Function, Messages, Method, Placement};
 pub use rref_core::{NodeUid, ObjectId};

@@ -148,7 +148,9 @@ fn shop(builder: Builder, new: bool) -> (Builder, Visit) {
             let [new, old] = ["worker1", "worker2"].map(|peer| node.remote(peer, open, (5,)).unwrap());
             let pen = || "pen".to_string();
             let error = bounded(new.send(Order(pen()))).await.unwrap_err();
-            let Error::SchemaMismatch { path, node: other, ours, theirs } = &error else { panic!("{error:?}") };
+            let Error::SchemaMismatch { path, node: other, ours, theirs } = &error else {
+                panic!("{error:?}")
+            };
             assert_eq!((path.as_str(), other.as_str()), ("launch::shop::Order", "worker1"));
             assert_ne!(ours, theirs);
             new.do_send(Order(pen())).unwrap();
