@@ -21,12 +21,12 @@ pub use node::{
     Builder, Event, HeldReport, Leak, Node, NodeEvent, NodeEvents, NodeReport, ObjectReport, PeerReport,
     ShutdownReport, Watch,
 };
-#[doc(hidden)]
-pub use object::Fetcher;
 pub use object::{
     Accepts, Data, Handled, Hosted, LocalValue, Object, Outcome, RemoteMessage, Response, Returns, Snapshot,
     Value,
 };
+#[doc(hidden)]
+pub use object::{Fetcher, hint};
 pub use reference::{RRef, Request, Scope, Streaming, WeakRRef};
 pub use registry::{Function, Messages, Method, Placement};
 pub use rref_core::{NodeUid, ObjectId};
@@ -55,6 +55,14 @@ mod book {
     mod how_a_call_travels {}
     #[doc = include_str!("../docs/src/errors.md")]
     mod errors {}
+    #[doc = include_str!("../docs/src/from-actix.md")]
+    mod from_actix {}
+    #[doc = include_str!("../docs/src/from-torch.md")]
+    mod from_torch {}
+    #[doc = include_str!("../docs/src/upgrade.md")]
+    mod upgrade {}
+    #[doc = include_str!("../docs/src/conformance.md")]
+    mod conformance {}
     #[doc = include_str!("../docs/src/why-actix.md")]
     mod why_actix {}
 }

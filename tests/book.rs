@@ -13,6 +13,18 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// All Rust files below `path`.
+fn sources(path: PathBuf, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
 /// Targets of Markdown links to files, without the part behind `#`.
 fn links(text: &str) -> Vec<String> {
     text.split("](")
@@ -78,6 +90,38 @@ fn every_error_is_explained() {
         .filter_map(|line| line.split('`').next())
         .collect();
     assert_eq!(explained, variants.into_iter().collect());
+}
+
+#[test]
+fn every_test_that_conformance_names_exists() {
+    let mut files = Vec::new();
+    for directory in ["tests", "core/tests", "macros/tests"] {
+        sources(root().join(directory), &mut files);
+    }
+    // Tests of all files of one name together: `file::test`.
+    let mut tests = BTreeSet::new();
+    for file in files {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = read(&file);
+        let functions = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            let name = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
+            name.split(['(', '<']).next()
+        });
+        tests.extend(functions.map(|name| format!("{stem}::{name}")));
+    }
+    let page = read("docs/src/conformance.md");
+    let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(|code| code.contains("::")).collect();
+    let named: Vec<&str> = named.into_iter().filter(|code| *code != "file::test").collect();
+    assert!(named.len() > 50, "{named:?}");
+    for test in named {
+        assert!(tests.contains(test), "docs/src/conformance.md names `{test}`, which does not exist");
+    }
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let by = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        let says = by.contains("::") || by.starts_with("not yet") || by.starts_with("in part");
+        assert!(says, "no test and no `not yet`: {row}");
+    }
 }
 
 #[test]

@@ -41,7 +41,14 @@ fn accepts(input: &DeriveInput, attribute: &Attribute) -> TokenStream {
             impl #generics ::rref::Accepts<#message> for #ident #arguments #bounds {}
         }
     });
-    quote!(#(#impls)*)
+    // So that the compiler never takes the only message of a list for the one that is meant.
+    let hints = [quote!(NoMessage), quote!(NoOther)].into_iter().map(|hint| {
+        quote! {
+            #[automatically_derived]
+            impl #generics ::rref::Accepts<::rref::hint::#hint> for #ident #arguments #bounds {}
+        }
+    });
+    quote!(#(#impls)* #(#hints)*)
 }
 
 fn hosted(input: &DeriveInput, attribute: &Attribute) -> TokenStream {

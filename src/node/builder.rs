@@ -110,6 +110,15 @@ impl Builder {
     ///
     /// The path is part of the program's text: put functions that two programs share into a library,
     /// or name them with [`Builder::function_as`].
+    ///
+    /// A closure that captures something is no function item: only its type would travel. What it needs
+    /// is an argument. It does not compile, even if all it captures is `Copy`:
+    ///
+    /// ```compile_fail
+    /// # use rref::prelude::*;
+    /// let offset = 1;
+    /// let builder = Node::builder("me").function(move |x: i64| x + offset);
+    /// ```
     pub fn function<F, Args, K>(self, function: F) -> Self
     where
         F: Function<Args, K>,

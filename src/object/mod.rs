@@ -3,6 +3,8 @@
 //! The traits users meet are here; [`seat`](self) and `invoke` are the only code in the crate that
 //! drives actix actors. Must not know peers, lanes or frames.
 
+#[doc(hidden)]
+pub mod hint;
 pub(crate) mod invoke;
 pub(crate) mod occupant;
 pub(crate) mod seat;

@@ -391,13 +391,17 @@ impl<T: Hosted> RRef<T> {
     }
 }
 
-impl<T: Snapshot> RRef<T> {
+// The bounds are the methods', since the compiler has advice on those only.
+impl<T: Object> RRef<T> {
     /// As [`RRef::to_here`], on a thread that runs no tasks; easy to debug.
     ///
     /// # Errors
     /// [`Error::WouldBlockRuntime`] on a thread of an actix or tokio runtime, at once, instead of a
     /// deadlock; [`Error::Timeout`] after `limit`; else as [`RRef::send`].
-    pub fn fetch(&self, limit: Duration) -> Result<T::Snapshot> {
+    pub fn fetch(&self, limit: Duration) -> Result<T::Snapshot>
+    where
+        T: Snapshot,
+    {
         self.to_here().timeout(limit).blocking()
     }
 
@@ -408,7 +412,10 @@ impl<T: Snapshot> RRef<T> {
     ///
     /// # Errors
     /// As [`RRef::send`].
-    pub fn to_here(&self) -> Request<T::Snapshot> {
+    pub fn to_here(&self) -> Request<T::Snapshot>
+    where
+        T: Snapshot,
+    {
         let node = self.node();
         if self.is_local() {
             let (reply, result) = oneshot::channel();

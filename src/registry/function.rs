@@ -24,6 +24,7 @@ use std::pin::Pin;
     message = "`{Self}` cannot be called remotely with arguments `{Args}`",
     label = "not a remote function for these arguments",
     note = "pass a plain `fn` or `async fn` by name, and its arguments as a tuple: `(x, y)`, `(x,)` for one, `()` for none",
+    note = "a closure must not capture anything: what it needs is an argument",
     note = "the tuple must match the parameters exactly; each must be serde data without lifetimes; at most 6",
     note = "the result must be data or an rref actor (`#[derive(rref::Object)]`)"
 )]

@@ -7,6 +7,7 @@
 mod arguments;
 mod common;
 mod errors;
+mod faults;
 mod lifecycle;
 mod messages;
 mod remote;

@@ -2,7 +2,7 @@
 //! there, in order, until it is opened. And a node that is cut off as if its machine had died.
 
 use rref::transport::{BoxFuture, Listener, Network, Stream, Transport};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,7 @@ pub struct Gate {
 struct Links {
     shut: BTreeSet<(String, String)>,
     dead: BTreeSet<String>,
+    losses: BTreeMap<(String, String), u32>,
     wakers: Vec<Waker>,
 }
 
@@ -34,6 +35,17 @@ impl Gate {
         let mut links = self.lock();
         links.shut.clear();
         links.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// The next `times` times that `from` sends something to `to`, other than to greet it, it is lost
+    /// and the connection breaks.
+    pub fn lose(&self, from: &str, to: &str, times: u32) {
+        self.lock().losses.insert((from.into(), to.into()), times);
+    }
+
+    /// How much of it has not been lost yet.
+    pub fn still_to_lose(&self) -> u32 {
+        self.lock().losses.values().sum()
     }
 
     /// Breaks all connections; new ones work.
@@ -55,6 +67,17 @@ impl Gate {
 
     fn lock(&self) -> MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An error if something is to be lost.
+    fn loses(&self, from: &str, to: &str) -> io::Result<()> {
+        match self.lock().losses.get_mut(&(from.into(), to.into())) {
+            Some(times) if *times > 0 => {
+                *times -= 1;
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Pending while the link is shut.
@@ -90,7 +113,7 @@ impl Transport for Dialler {
             let stream = self.gate.network.dial(address).await?;
             let gate = self.gate.clone();
             let (from, to) = (self.name.clone(), address.to_string());
-            Ok(Box::new(Gated { stream, gate, from, to }) as Box<dyn Stream>)
+            Ok(Box::new(Gated { stream, gate, from, to, greeted: false }) as Box<dyn Stream>)
         })
     }
 
@@ -109,6 +132,8 @@ struct Gated {
     gate: Gate,
     from: String,
     to: String,
+    /// Whether an answer to the hello has come.
+    greeted: bool,
 }
 
 impl AsyncRead for Gated {
@@ -118,13 +143,22 @@ impl AsyncRead for Gated {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         std::task::ready!(self.gate.pass(&self.to, &self.from, task))?;
-        Pin::new(&mut self.stream).poll_read(task, buffer)
+        let before = buffer.filled().len();
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(task, buffer))?;
+        if self.greeted && buffer.filled().len() > before {
+            self.gate.loses(&self.to, &self.from)?;
+        }
+        self.greeted = true;
+        Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Gated {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         std::task::ready!(self.gate.pass(&self.from, &self.to, task))?;
+        if self.greeted {
+            self.gate.loses(&self.from, &self.to)?;
+        }
         Pin::new(&mut self.stream).poll_write(task, bytes)
     }
 
