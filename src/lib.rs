@@ -17,6 +17,8 @@ extern crate self as rref;
 
 pub use cluster::{Peer, Rank};
 pub use error::{Error, Gone, RemoteKind, Result};
+#[cfg(feature = "metrics")]
+pub use node::describe_metrics;
 pub use node::{
     Builder, Event, HeldReport, Leak, Node, NodeEvent, NodeEvents, NodeReport, ObjectReport, PeerReport,
     ShutdownReport, Watch,

@@ -2,6 +2,7 @@
 
 use super::home::Home;
 use super::names::Names;
+use super::outcomes::Outcomes;
 use super::state::State;
 use super::{Inner, Node, random_bytes};
 use crate::error::{Error, Result};
@@ -291,6 +292,8 @@ impl Builder {
             open: AtomicBool::new(true),
             peers_changed: Notify::new(),
             names_changed: Notify::new(),
+            outcomes: Outcomes::default(),
+            handled: Outcomes::default(),
             closed: watch::Sender::new(false),
         }));
         actix_rt::spawn(inbox.serve());
