@@ -57,6 +57,10 @@ mod book {
     mod how_a_call_travels {}
     #[doc = include_str!("../docs/src/errors.md")]
     mod errors {}
+    #[doc = include_str!("../docs/src/configuration.md")]
+    mod configuration {}
+    #[doc = include_str!("../docs/src/debugging.md")]
+    mod debugging {}
     #[doc = include_str!("../docs/src/why-actix.md")]
     mod why_actix {}
 }
