@@ -118,7 +118,8 @@ impl Recorder for Table {
 #[actix::main]
 async fn main() -> anyhow::Result<()> {
     let table = Table::default();
-    metrics::set_global_recorder(table.clone()).map_err(|_| anyhow::anyhow!("there is a recorder already"))?;
+    metrics::set_global_recorder(table.clone())
+        .map_err(|_| anyhow::anyhow!("there is a recorder already"))?;
     rref::describe_metrics();
 
     let worker = node("worker1").listen("127.0.0.1:0").insecure().spawn()?;
@@ -138,9 +139,8 @@ async fn main() -> anyhow::Result<()> {
     worker.publish_metrics();
     table.print();
 
-    let calls = |outcome: &str| {
-        table.counter(&format!("rref_calls_total{{node=\"driver\",outcome=\"{outcome}\"}}"))
-    };
+    let calls =
+        |outcome: &str| table.counter(&format!("rref_calls_total{{node=\"driver\",outcome=\"{outcome}\"}}"));
     assert_eq!((calls("ok"), calls("remote"), calls("timeout"), calls("cancelled")), (3, 1, 1, 1));
     assert_eq!(table.gauge("rref_live_objects{node=\"worker1\"}"), 1.0);
     assert_eq!(table.gauge("rref_holders{node=\"worker1\"}"), 1.0);

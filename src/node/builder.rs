@@ -354,7 +354,10 @@ impl Builder {
                 "`.insecure()` listens on loopback addresses only, and {address} is none: use 127.0.0.1, or `.insecure_any_address()` where the network itself is trusted"
             )));
         }
-        tracing::warn!("node `{}` accepts unencrypted connections on {address}", self.name);
+        tracing::warn!(
+            "node `{}` accepts unencrypted connections on {address}: whoever reaches it can call what is registered",
+            self.name
+        );
         Ok(())
     }
 }

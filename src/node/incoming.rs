@@ -332,7 +332,8 @@ impl Node {
             Some(name) => Some(state.named(from, name)?),
             None => None,
         };
-        let function = entry.as_ref().map_or_else(|| Arc::from(unnamed(&call.target)), |entry| entry.path.clone());
+        let function =
+            entry.as_ref().map_or_else(|| Arc::from(unnamed(&call.target)), |entry| entry.path.clone());
         let mut responder = Responder {
             node: self.clone(),
             caller: from,

@@ -17,8 +17,8 @@ pub use streaming::Streaming;
 pub use weak::WeakRRef;
 
 use crate::error::{Error, Result};
-use crate::node::trace::Traced;
 use crate::node::construction::Construction;
+use crate::node::trace::Traced;
 use crate::node::{MessageSource, MessageTarget, NameRef, Node, Started, Waiter, short_name};
 use crate::object::occupant::Occupant;
 use crate::object::seat::Seat;
