@@ -552,7 +552,7 @@ fn watch_arrived(state: &mut State, object: ObjectId, responder: Responder) {
         Some(Entry::Failed(error)) => error.clone(),
         None => Error::Gone(Gone::Freed),
     };
-    state.after(move || responder.complete(Err(error)));
+    state.after(move || responder.ended(error));
 }
 
 /// What people call a call that names nothing.
