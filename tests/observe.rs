@@ -395,6 +395,8 @@ async fn the_report_counts_what_waits_and_how_calls_end() {
     // A request that is dropped is counted as such, and its call is not run.
     drop(waiting);
     assert_eq!(count(&a.report(), "cancelled"), (3, 0));
+    // What goes to one node arrives in order: the cancellations are there when this call is.
+    a.call("b", leaf, ("text".to_string(),)).await.unwrap();
     GATE.add_permits(1);
     until("the queue has run dry", || queued() == 0 && b.report().objects[0].calls == 0).await;
     assert_eq!(count(&b.report(), "timeout").1, 3, "{}", b.report());
