@@ -1,6 +1,7 @@
 //! What can be seen from outside: spans under one trace id, and the report.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use rref::prelude::*;
 use rref::{NodeReport, RemoteKind, Streaming, transport::Network};
 use std::collections::BTreeMap;

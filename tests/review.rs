@@ -202,7 +202,7 @@ fn big(x: Tensor<f32>) -> usize {
 }
 
 #[test]
-fn what_was_called_not_sent_never_runs() {
+fn a_call_that_is_half_sent_is_not_called_unsent() {
     bounded(|| async {
         let network = Network::new();
         let b = builder(&network, "b").function(big).start().await.unwrap();
@@ -213,18 +213,18 @@ fn what_was_called_not_sent_never_runs() {
         until(&a, "begun", |report| report.bytes_sent > 1 << 16).await;
         network.set_unreachable(true);
         network.cut_connections();
+        until(&a, "cut", |report| report.peers.iter().all(|peer| peer.link != "connected")).await;
+        let behind = a.call("b", number, (1,));
         let error = call.await.unwrap_err();
         network.set_unreachable(false);
         a.wait_for("b", LIMIT).await.unwrap();
         assert_eq!(a.call("b", number, (1,)).await.unwrap(), 1);
         until(&a, "quiet", |report| report.peers.iter().all(|p| p.queued == 0 && p.unacknowledged == 0))
             .await;
-        let ran = BIG.load(Ordering::SeqCst);
-        match error {
-            Error::NotSent { .. } => assert_eq!(ran, 0, "it ran although it was not sent"),
-            Error::OutcomeUnknown { .. } => {}
-            other => panic!("{other}"),
-        }
+        // Begun, so it could not be taken back; but its owner is told that nobody waits.
+        assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error}");
+        assert!(matches!(behind.await.unwrap_err(), Error::NotSent { .. }));
+        assert_eq!(BIG.load(Ordering::SeqCst), 0, "it ran although its caller had been answered");
         b.shutdown().await;
     });
 }
@@ -566,5 +566,27 @@ fn a_panic_in_an_arguments_drop_leaves_the_node_alone() {
         // Cancelled before it starts: its argument is dropped by the node.
         drop(a.call("a", touch, (Touchy(77),)));
         assert_eq!(a.call("a", number, (1,)).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_call_for_what_a_dead_node_would_have_created_fails() {
+    use rref_core::ObjectId;
+    use rref_core::wire::{Body, Call, Frame, LeaveStage, Payload, Target, Trace};
+
+    bounded(|| async {
+        let network = Network::new();
+        let a = builder(&network, "a").start().await.unwrap();
+        // The peer hands out an object of a's that it never asks for, and leaves.
+        let mut peer = hostile::Peer::join(&network, "a").await;
+        let promised = ObjectId { owner: peer.them, creator: peer.me, create_no: 1 };
+        let target = Target::Ready { object: promised };
+        let body = Body::Inline(Vec::new().into());
+        let payload = Payload { refs: vec![promised], body, segments: Vec::new(), transfer: 0 };
+        let call = Call { call_id: 1, target, timeout_ms: 0, trace: Trace::default(), payload };
+        peer.say(&Frame::Call(call)).await;
+        until(&a, "parked", |report| report.parked == 1).await;
+        peer.say(&Frame::Leave(LeaveStage::Leaving)).await;
+        until(&a, "failed", |report| report.parked == 0 && report.objects.is_empty()).await;
     });
 }

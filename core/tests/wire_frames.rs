@@ -266,7 +266,6 @@ fn samples() -> Vec<Stamped> {
         Frame::Item(reply(chunked)),
         Frame::End(reply(Payload::default())),
         Frame::Cancel { call_id: 5 },
-        Frame::More { call_id: 5, items: 16 },
         Frame::Claim(vec![object, object]),
         Frame::Release(vec![(object, Stamp { session_no: 1, seq: 2 })]),
         Frame::Gone(vec![(object, GoneReason::Freed), (object, GoneReason::Died("why".into()))]),
@@ -280,6 +279,7 @@ fn samples() -> Vec<Stamped> {
         Frame::Credit { calls: 100 },
         Frame::Leave(LeaveStage::Leaving),
         Frame::Ack(Ack { session_no: 1, at: 2, exceptions: vec![NodeUid(3)] }),
+        Frame::More { call_id: 5, items: 16 },
     ];
     assert!(frames.iter().map(Kind::of).eq(Kind::ALL));
     let seq = |frame: &Frame| if Kind::of(frame) == Kind::Ack { 0 } else { 11 };

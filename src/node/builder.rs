@@ -16,7 +16,7 @@ use rref_core::{NodeUid, Rules};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
@@ -294,6 +294,7 @@ impl Builder {
             names_changed: Notify::new(),
             outcomes: Outcomes::default(),
             handled: Outcomes::default(),
+            accepting: Mutex::new(None),
             closed: watch::Sender::new(false),
         }));
         actix_rt::spawn(inbox.serve());
@@ -369,7 +370,8 @@ impl Node {
         if let Some(address) = &config.listen {
             let listener = self.0.transport.listen(address).await?;
             let _ = self.0.listening.set(listener.address());
-            actix_rt::spawn(self.clone().accept(listener));
+            let accepting = actix_rt::spawn(self.clone().accept(listener));
+            *self.0.accepting.lock().unwrap_or_else(PoisonError::into_inner) = Some(accepting);
         }
         for address in &config.join {
             self.join(address, config.join_deadline).await?;

@@ -57,12 +57,20 @@ pub(crate) struct PendingCall {
 }
 
 impl PendingCall {
-    /// What its caller is told when the owner is lost.
+    /// What its caller is told when the owner is lost for good: nothing beyond `transmitted` ever
+    /// leaves this node.
     pub(crate) fn lost(&self, owner: &str, reason: &str, transmitted: Seq) -> Error {
         let (peer, reason) = (owner.to_string(), reason.to_string());
         match self.progress {
             Progress::Sequenced(seq) if seq <= transmitted => Error::OutcomeUnknown { peer, reason },
             _ => Error::NotSent { peer, reason },
         }
+    }
+
+    /// What its caller is told when the owner is out of reach, but may return: what could not be
+    /// taken back will be sent then.
+    pub(crate) fn suspended(&self, owner: &str, reason: &str, withdrawn: bool) -> Error {
+        let (peer, reason) = (owner.to_string(), reason.to_string());
+        if withdrawn { Error::NotSent { peer, reason } } else { Error::OutcomeUnknown { peer, reason } }
     }
 }

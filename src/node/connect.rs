@@ -88,9 +88,13 @@ impl Node {
                         refused = false;
                         reason = text;
                     }
-                    Err(Miss::Rejected { reason: RejectReason::NameTaken, text, .. }) => {
-                        if self.lock().has_lost_name(uid) {
-                            return self.lose_name(uid);
+                    Err(Miss::Rejected { reason: RejectReason::NameTaken, text, uid: holder }) => {
+                        // Between two halves of a cluster that have just met, a name is disputed at
+                        // first: the greater uid gives way. One that was out of reach for long enough
+                        // to be given up has lost it.
+                        let returning = begun.elapsed() >= SUSPECT_AFTER && self.lock().has_met(uid);
+                        if holder < self.uid() || returning {
+                            return self.lose_name(holder);
                         }
                         refused = false;
                         reason = text;
@@ -140,7 +144,7 @@ impl Node {
         let name = peer.info.name.clone();
         state.announce(NodeEvent::PeerSuspect { name: name.clone(), uid, reason: reason.to_string() });
         tracing::warn!("`{name}` cannot be reached: {reason}; its calls fail until it returns");
-        state.fail_calls(uid, reason);
+        state.suspend_calls(uid, reason);
         drop(state);
         self.inner().peers_changed.notify_waiters();
     }
@@ -319,7 +323,13 @@ impl Node {
                     tracing::warn!("`{name}` at {from} is turned away: {text}");
                 }
                 let (version_min, version_max) = (PROTOCOL_VERSION, PROTOCOL_VERSION);
-                (HelloAck::Rejected { reason, text, uid: self.uid(), version_min, version_max }, None)
+                let known = self.lock().by_name.get(&name).copied();
+                // Who has the name is told to whoever wants it.
+                let uid = match (reason, known) {
+                    (RejectReason::NameTaken, Some(holder)) if name != self.name() => holder,
+                    _ => self.uid(),
+                };
+                (HelloAck::Rejected { reason, text, uid, version_min, version_max }, None)
             }
         };
         let ack = ack.encode().map_err(io::Error::other)?;

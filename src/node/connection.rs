@@ -14,7 +14,7 @@ use rref_core::session::AckDue;
 use rref_core::wire::{Ack, Encoded, Frame, Limits, Stamped, decode, frame_len};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -243,6 +243,22 @@ impl Connection {
         Ok(all)
     }
 
+    /// Writes once what the output holds.
+    fn write(&mut self, task: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let stream = Pin::new(&mut self.stream);
+        // The usual case: only small frames, gathered in one part.
+        if let (Some(part), 1) = (self.output.parts.front(), self.output.parts.len()) {
+            return stream.poll_write(task, part);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        for (slice, part) in slices.iter_mut().zip(&self.output.parts) {
+            *slice = IoSlice::new(part);
+            count += 1;
+        }
+        stream.poll_write_vectored(task, &slices[..count])
+    }
+
     fn drive(&mut self, task: &mut Context<'_>) -> Result<(), Ended> {
         if std::mem::replace(&mut self.fresh, false) {
             self.take_in(0)?;
@@ -266,13 +282,7 @@ impl Connection {
                     return Ok(());
                 }
             }
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let mut count = 0;
-            for (slice, part) in slices.iter_mut().zip(&self.output.parts) {
-                *slice = IoSlice::new(part);
-                count += 1;
-            }
-            match Pin::new(&mut self.stream).poll_write_vectored(task, &slices[..count]) {
+            match self.write(task) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Err(error)) => return Err(Ended::Lost(error.to_string())),
                 Poll::Ready(Ok(0)) => return Err(Ended::Lost("the peer takes nothing more".into())),

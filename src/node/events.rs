@@ -40,7 +40,7 @@ pub enum NodeEvent {
         /// Its identity.
         uid: NodeUid,
     },
-    /// The name of this very node is another's: it has left the cluster. The last event.
+    /// The name of this very node is another's: it leaves the cluster, and all peers go down.
     NameTaken {
         /// Who has it.
         holder: NodeUid,

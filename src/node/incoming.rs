@@ -242,21 +242,29 @@ impl Node {
         at: Stamp,
         create: Create,
     ) -> Result<(), Broken> {
-        let Imports { incoming, gone } = self.import(state, from, at, create.payload)?;
         let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
         peer.grant.received().map_err(|error| error.to_string())?;
-        // Looked up first: from `on_create` on something must become of the creation.
+        // Looked up first: from `on_create` on something must become of the creation, and what is
+        // imported must not be dropped under the lock.
         let entry = match create.source {
             Source::Function { name } | Source::Message { name, .. } | Source::Copy { name } => {
                 state.named(from, name)?
             }
         };
-        let id = state.lifetime.on_create(from, create.create_no).map_err(|error| error.to_string())?;
+        let Imports { incoming, gone } = self.import(state, from, at, create.payload)?;
+        let id = match state.lifetime.on_create(from, create.create_no) {
+            Ok(id) => id,
+            Err(error) => {
+                state.later(incoming);
+                return Err(error.to_string());
+            }
+        };
         state.objects.insert(id, Entry::Pending(VecDeque::new()));
         let construction = Construction::new(self, id, Some(from));
         let (node, trace) = (self.clone(), create.trace);
         state.unpark(id);
         if let Some(error) = gone {
+            state.later(incoming);
             state.after(move || construction.fail(error));
             return Ok(());
         }
@@ -310,15 +318,8 @@ impl Node {
     }
 
     fn call_arrived(&self, state: &mut State, from: NodeUid, at: Stamp, call: Call) -> Result<(), Broken> {
-        let Imports { incoming, gone } = self.import(state, from, at, call.payload)?;
-        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
-        peer.grant.received().map_err(|error| error.to_string())?;
-        let cancel = (call.call_id != 0).then(|| Arc::new(AtomicBool::new(false)));
-        if let Some(cancel) = &cancel
-            && peer.running.insert(call.call_id, cancel.clone()).is_some()
-        {
-            return Err(format!("call {} while it is under way", call.call_id));
-        }
+        // All that a frame can have wrong comes first: what is imported must not be dropped under the
+        // lock.
         let (name, object) = match call.target {
             Target::Function { name } => (Some(name), None),
             Target::Message { object, name }
@@ -332,6 +333,15 @@ impl Node {
             Some(name) => Some(state.named(from, name)?),
             None => None,
         };
+        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
+        peer.grant.received().map_err(|error| error.to_string())?;
+        let cancel = (call.call_id != 0).then(|| Arc::new(AtomicBool::new(false)));
+        if let Some(cancel) = &cancel
+            && peer.running.insert(call.call_id, cancel.clone()).is_some()
+        {
+            return Err(format!("call {} while it is under way", call.call_id));
+        }
+        let Imports { incoming, gone } = self.import(state, from, at, call.payload)?;
         let function =
             entry.as_ref().map_or_else(|| Arc::from(unnamed(&call.target)), |entry| entry.path.clone());
         let mut responder = Responder {
@@ -348,23 +358,29 @@ impl Node {
         };
         let trace = call.trace;
         if let Some(error) = gone {
+            state.later(incoming);
             state.after(move || responder.complete(Err(error)));
             return Ok(());
         }
         let Some(object) = object else {
-            let Some(entry) = entry else { return Ok(()) };
-            state.after(move || match &entry.entry {
-                Named::Function(function) => {
+            state.after(move || match entry.as_deref() {
+                Some(NamedEntry { entry: Named::Function(function), .. }) => {
                     let traced = responder.begin(trace);
                     let _traced = traced.enter();
                     (function.call)(incoming, responder);
                 }
-                other => responder.complete(Err(refusal(other, &entry, incoming.node.name()))),
+                Some(entry) => {
+                    let error = refusal(&entry.entry, entry, incoming.node.name());
+                    responder.complete(Err(error));
+                }
+                // Only calls of an object have no name.
+                None => drop((incoming, responder)),
             });
             return Ok(());
         };
         let target = call.target;
         if let Target::Ended { .. } = target {
+            state.later(incoming);
             watch_arrived(state, object, responder);
             return Ok(());
         }
@@ -386,12 +402,15 @@ impl Node {
     }
 
     fn reply_arrived(&self, state: &mut State, from: NodeUid, at: Stamp, reply: Reply) -> Result<(), Broken> {
+        if state.calls.get(&reply.call_id).is_some_and(|call| call.owner != from) {
+            return Err(format!("a reply to call {}, which was another node's", reply.call_id));
+        }
         let Imports { incoming, .. } = self.import(state, from, at, reply.payload)?;
         let status = reply.status;
         // Only an error says whose it is.
         let owner = if status == Status::Failed { state.name_of(from) } else { String::new() };
         match state.calls.remove(&reply.call_id) {
-            Some(call) if call.owner == from => {
+            Some(call) => {
                 let PendingCall { reply: waiting, schema, trace_id, streams, .. } = call;
                 let mut incoming = incoming;
                 if streams && status == Status::Ok {
@@ -407,10 +426,6 @@ impl Node {
                     // Nobody may wait any more; then the result and its handles are dropped here.
                     drop(waiting.send(result));
                 });
-            }
-            Some(other) => {
-                state.calls.insert(reply.call_id, other);
-                return Err(format!("a reply to call {}, which was another node's", reply.call_id));
             }
             // The caller gave up.
             None => state.later(incoming),

@@ -51,28 +51,42 @@ impl State {
         if self.peers.len() >= MEMBERS_LIMIT {
             return Err("it tells of too many nodes".into());
         }
-        // A name that is known keeps its node until that one is lost.
-        let known = self.by_name.get(&info.name).and_then(|uid| self.peers.get(uid));
-        if info.name != self.name && known.is_none_or(|peer| matches!(peer.link, Link::Dead(_))) {
-            self.by_name.insert(info.name.clone(), uid);
+        // A name that is known keeps its node until that one is lost; it is told of its rival.
+        let holder = self.by_name.get(&info.name).copied().filter(|holder| self.is_alive(*holder));
+        match holder {
+            Some(holder) => self.tell(holder, info.clone()),
+            None if info.name != self.name => drop(self.by_name.insert(info.name.clone(), uid)),
+            None => {}
         }
         // Both are told of each other: one of the two dials, the smaller uid. Of two nodes with one
         // name it is the greater that has to ask whether the other is there, for it will leave.
         let dials = if info.name == self.name { uid < me } else { me < uid || !listens };
         let can_be_dialled = !info.addresses.is_empty();
         self.peers.insert(uid, Peer::new(info));
-        if dials && can_be_dialled {
+        if dials && can_be_dialled && holder.is_none() {
             self.wake(uid);
         }
         Ok(())
     }
 
-    /// Whether a refusal because of this node's name means that the name is lost, and not only
-    /// disputed: it was this node's before, or a smaller uid has it.
-    pub(crate) fn has_lost_name(&self, by: NodeUid) -> bool {
-        self.peers.get(&by).is_some_and(|peer| {
-            peer.connections > 0 || (peer.info.name == self.name && by < self.lifetime.me())
-        })
+    fn is_alive(&self, uid: NodeUid) -> bool {
+        self.peers.get(&uid).is_some_and(|peer| !matches!(peer.link, Link::Dead(_)))
+    }
+
+    /// Whether there has been a connection with this node.
+    pub(crate) fn has_met(&self, uid: NodeUid) -> bool {
+        self.peers.get(&uid).is_some_and(|peer| peer.connections > 0)
+    }
+
+    /// The node of this name is lost: another one may have been waiting for the name.
+    pub(crate) fn inherit_name(&mut self, name: &str) {
+        let heir = self.peers.values().find(|peer| {
+            peer.info.name == name && peer.link == Link::Idle && !peer.info.addresses.is_empty()
+        });
+        if let Some(heir) = heir.map(|peer| peer.info.uid) {
+            self.by_name.insert(name.to_string(), heir);
+            self.wake(heir);
+        }
     }
 }
 

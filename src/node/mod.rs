@@ -98,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) outcomes: Outcomes,
     /// How calls of other nodes have ended here.
     pub(crate) handled: Outcomes,
+    /// The task that accepts connections.
+    pub(crate) accepting: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// True once the node is closed.
     pub(crate) closed: watch::Sender<bool>,
 }
@@ -344,6 +346,7 @@ impl Node {
                     names_changed: Notify::new(),
                     outcomes: Outcomes::default(),
                     handled: Outcomes::default(),
+                    accepting: Mutex::new(None),
                     closed: watch::Sender::new(true),
                 }))
             })

@@ -1,10 +1,11 @@
 //! The objects of this node, and the calls that wait for them to exist.
 
+use super::peer::Link;
 use super::state::State;
 use crate::error::{Error, Gone, Result};
 use crate::object::occupant::Occupant;
-use rref_core::ObjectId;
 use rref_core::lifetime::Arrival;
+use rref_core::{NodeUid, ObjectId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -44,6 +45,7 @@ impl State {
                 Some(Entry::Failed(error)) => (Err(error.clone()), true),
                 None => (Err(Error::Gone(Gone::Freed)), true),
             },
+            Arrival::Park if self.is_dead(id.creator) => (Err(Error::Gone(Gone::CreatorDied)), false),
             Arrival::Park => {
                 let parked = self.parked.entry(id).or_default();
                 if parked.len() < WAITING_LIMIT {
@@ -56,6 +58,20 @@ impl State {
             Arrival::NotOwner => (Err(Error::Gone(Gone::Freed)), false),
         };
         self.after(move || waiter(result, counted));
+    }
+
+    /// `creator` is gone for good: what it has not asked for will never be created.
+    pub(crate) fn fail_parked(&mut self, creator: NodeUid) {
+        let lost: Vec<ObjectId> = self.parked.keys().filter(|id| id.creator == creator).copied().collect();
+        for id in lost {
+            for waiter in self.parked.remove(&id).unwrap_or_default() {
+                self.after(move || waiter(Err(Error::Gone(Gone::CreatorDied)), false));
+            }
+        }
+    }
+
+    fn is_dead(&self, uid: NodeUid) -> bool {
+        self.peers.get(&uid).is_some_and(|peer| matches!(peer.link, Link::Dead(_)))
     }
 
     fn overloaded(&self, reason: String) -> Error {

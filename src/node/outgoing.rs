@@ -370,6 +370,7 @@ impl State {
         let chunked = matches!(payload.body, Body::Chunked)
             || payload.segments.iter().any(|segment| matches!(segment.data, SegmentData::Chunked));
         let payload = Payload { transfer: if chunked { transfer } else { 0 }, ..payload };
+        let mut given_up = None;
         let frame = match ask {
             Ask::Create { id, source } => {
                 debug_assert_eq!(id.creator, me);
@@ -392,9 +393,13 @@ impl State {
                     MessageTarget::Ended(object) => Target::Ended { object },
                 };
                 let mut timeout_ms = u64::MAX;
-                if let Some(call) = self.calls.get_mut(&call_id) {
-                    call.progress = Progress::Sequenced(at.seq);
-                    timeout_ms = call.timeout_ms;
+                match self.calls.get_mut(&call_id) {
+                    Some(call) => {
+                        call.progress = Progress::Sequenced(at.seq);
+                        timeout_ms = call.timeout_ms;
+                    }
+                    // Its chunks were under way when the caller gave up, so it had to be sent.
+                    None => given_up = (call_id != 0).then_some(Frame::Cancel { call_id }),
                 }
                 let call = Call { call_id, target, timeout_ms, trace, payload };
                 if call_id == 0 { Frame::Cast(call) } else { Frame::Call(call) }
@@ -414,7 +419,8 @@ impl State {
             self.later((guard, creates, addressee));
         }
         let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
-        peer.push(Class::User, &frame)
+        peer.push(Class::User, &frame)?;
+        given_up.map_or(Ok(()), |cancel| peer.push(Class::Control, &cancel))
     }
 
     /// Tells `to` what must precede the message, and gives the index of the name it uses; 0 if none.

@@ -10,6 +10,7 @@ use rref_core::lifetime::HandleKey;
 use rref_core::session::Class;
 use rref_core::wire::{Frame, LeaveStage};
 use std::fmt;
+use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -84,6 +85,7 @@ impl Node {
         self.say_goodbye();
         complete &= self.wait_while(deadline, Node::owes_peers).await;
         self.close();
+        self.stop_listening().await;
         if !complete {
             tracing::warn!(
                 "node `{}` left before all was done: its shutdown deadline has passed; report() says what still runs, shutdown_deadline() allows more time",
@@ -91,6 +93,15 @@ impl Node {
             );
         }
         ShutdownReport { leaked, complete }
+    }
+
+    /// Gives the address back, so that another node may listen there as soon as this returns.
+    async fn stop_listening(&self) {
+        let accepting = self.inner().accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(accepting) = accepting {
+            accepting.abort();
+            let _ = accepting.await;
+        }
     }
 
     /// Names keep objects alive on purpose: what they hold is no leak.
@@ -213,6 +224,8 @@ impl Node {
         let mut state = self.lock();
         let uids: Vec<_> = state.peers.keys().copied().collect();
         for uid in uids {
+            // Its last word says that what it was handed is claimed or dropped: nobody asks again.
+            state.update_settled(uid);
             if let Some(peer) = state.peers.get_mut(&uid).filter(|peer| peer.is_connected())
                 && peer.push(Class::Control, &Frame::Leave(LeaveStage::Leaving)).is_ok()
             {

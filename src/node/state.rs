@@ -7,6 +7,7 @@ use super::calls::{ByNumber, PendingCall};
 use super::events::{NodeEvent, Watcher};
 use super::home::{self, Home};
 use super::objects::{Entry, Waiter};
+use super::outgoing::Message;
 use super::peer::{Link, Peer};
 use super::streams::Inlet;
 use crate::error::{Error, Gone, Result};
@@ -15,7 +16,7 @@ use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
 use rref_core::session::{AckDue, Class};
 use rref_core::wire::{Frame, GoneReason, Limits, encode};
 use rref_core::{NodeUid, ObjectId, Stamp};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -198,20 +199,24 @@ impl State {
         }
     }
 
-    /// Fails all calls to `uid`: those that may have reached it end as unknown.
-    pub(crate) fn fail_calls(&mut self, uid: NodeUid, reason: &str) {
+    /// `uid` is out of reach: all calls to it fail, those that may reach it as unknown.
+    pub(crate) fn suspend_calls(&mut self, uid: NodeUid, reason: &str) {
         let Some(peer) = self.peers.get_mut(&uid) else { return };
-        let transmitted = peer.lane.transmitted();
         let name = peer.info.name.clone();
         let unsent = peer.outbound.cancel(|message| message.call_id().is_some());
+        let withdrawn: HashSet<u64> = unsent.iter().filter_map(Message::call_id).collect();
         self.later(unsent);
+        self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.clone(), reason: reason.to_string() });
+        self.end_calls(uid, |id, call| call.suspended(&name, reason, withdrawn.contains(&id)));
+    }
+
+    /// Takes all calls to `uid` off the table and gives each the error that `why` finds.
+    fn end_calls(&mut self, uid: NodeUid, why: impl Fn(u64, &PendingCall) -> Error) {
         let lost: Vec<u64> =
             self.calls.iter().filter(|(_, call)| call.owner == uid).map(|(id, _)| *id).collect();
-        let error = Error::OutcomeUnknown { peer: name.clone(), reason: reason.to_string() };
-        self.fail_inlets(uid, &error);
         for id in lost {
             if let Some(call) = self.calls.remove(&id) {
-                let error = call.lost(&name, reason, transmitted);
+                let error = why(id, &call);
                 self.after(move || drop(call.reply.send(Err(error))));
             }
         }
@@ -221,7 +226,10 @@ impl State {
     ///
     /// Memory that it holds here is not freed by this: it may only be the way to it that is lost.
     pub(crate) fn peer_died(&mut self, uid: NodeUid, reason: String) {
-        self.fail_calls(uid, &reason);
+        let Some(peer) = self.peers.get_mut(&uid) else { return };
+        let (name, transmitted) = (peer.info.name.clone(), peer.lane.transmitted());
+        self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.clone(), reason: reason.clone() });
+        self.end_calls(uid, |_, call| call.lost(&name, &reason, transmitted));
         let Some(peer) = self.peers.get_mut(&uid) else { return };
         if matches!(peer.link, Link::Dead(_)) {
             return;
@@ -236,8 +244,14 @@ impl State {
         self.later(unsent);
         self.cancel_outlets(uid);
         self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
-        self.announce(NodeEvent::PeerDown { name, uid, reason: reason.clone() });
+        self.announce(NodeEvent::PeerDown { name: name.clone(), uid, reason: reason.clone() });
         self.lifetime.owner_died(uid, GoneReason::Died(reason));
+        self.fail_parked(uid);
+        if self.phase == Phase::Running {
+            self.inherit_name(&name);
+        }
+        // What it owned settles now, and those who handed it to us want to know.
+        self.arm();
     }
 
     /// The peer broke the protocol, or this node cannot go on with it: the session ends.

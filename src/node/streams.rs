@@ -157,7 +157,11 @@ impl State {
     ) -> Result<(), String> {
         match self.inlets.get_mut(&call_id) {
             Some(inlet) if inlet.owner == owner => {
-                inlet.credit = inlet.credit.checked_sub(1).ok_or("it sends more of a stream than it may")?;
+                let Some(credit) = inlet.credit.checked_sub(1) else {
+                    self.later(incoming);
+                    return Err("it sends more of a stream than it may".into());
+                };
+                inlet.credit = credit;
                 let items = inlet.items.clone();
                 self.after(move || drop(items.send(Ok(incoming))));
             }

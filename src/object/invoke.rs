@@ -4,7 +4,7 @@
 //! Knows seats; must not know peers, lanes or frames.
 
 use super::Hosted;
-use super::seat::{Death, Job, Seat, Verdict, panic_text};
+use super::seat::{Busy, Death, Job, Seat, Verdict, panic_text};
 use crate::error::{Error, Gone, RemoteKind, Result};
 use crate::node::trace::{self, Traced};
 use crate::node::{Node, current};
@@ -125,7 +125,7 @@ pub(crate) fn message<H, M, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let (node, traced) = (node.clone(), Traced::current());
-    let job: Job<H> = Box::new(move |actor, context| {
+    let job: Job<H> = Box::new(move |actor, context, busy| {
         let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
@@ -138,7 +138,7 @@ pub(crate) fn message<H, M, C>(
                 return Verdict::Fine;
             }
         };
-        handle(actor, context, node, message, owed)
+        handle(actor, context, busy, node, message, owed)
     });
     seat.queue(job);
 }
@@ -147,6 +147,7 @@ pub(crate) fn message<H, M, C>(
 fn handle<H, M, C>(
     actor: &mut H,
     context: &mut Context<H>,
+    busy: &Busy,
     node: Node,
     message: M,
     owed: Owed<M::Result, C>,
@@ -187,8 +188,9 @@ where
         Ok(result) => owed.complete(Ok(result)),
         Err(TryRecvError::Closed) => owed.complete(Err(no_reply::<M>(&node))),
         Err(TryRecvError::Empty) => {
-            let traced = Traced::current();
+            let (busy, traced) = (busy.clone(), Traced::current());
             actix_rt::spawn(async move {
+                let _busy = busy;
                 let result = rx.await;
                 let _traced = traced.enter();
                 match result {
@@ -274,7 +276,7 @@ pub(crate) fn apply<T, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
@@ -304,7 +306,7 @@ pub(crate) fn apply_async<H, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
@@ -335,7 +337,7 @@ pub(crate) fn apply_mut<H, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
@@ -368,7 +370,7 @@ pub(crate) fn with_host<H, R, C>(
 {
     let owed = Owed::new(completion, seat.death());
     let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _| {
+    seat.queue(Box::new(move |host, _, _| {
         let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));

@@ -62,7 +62,7 @@ impl<T: Hosted> Occupant for Occupied<T> {
     }
 
     fn stop(&self) {
-        self.seat.queue(Box::new(|_, _| Verdict::Stop));
+        self.seat.queue(Box::new(|_, _, _| Verdict::Stop));
     }
 
     fn fetch(&self, node: &Node, path: &str, schema: u128, responder: Responder) {

@@ -14,6 +14,7 @@
 use crate::node::{Node, current};
 use actix::{Actor, ActorContext, ActorFuture, Addr, AsyncContext, Context};
 use std::any::Any;
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -24,7 +25,10 @@ use tokio::sync::mpsc;
 
 /// Something to do with the actor, in its own context. It must not panic: jobs contain the panics
 /// of user code themselves, since only they know whom to tell.
-pub(crate) type Job<H> = Box<dyn FnOnce(&mut H, &mut Context<H>) -> Verdict + Send>;
+pub(crate) type Job<H> = Box<dyn FnOnce(&mut H, &mut Context<H>, &Busy) -> Verdict + Send>;
+
+/// Keeps the actor from being stopped: a job takes one along for work that goes on after it.
+pub(crate) type Busy = mpsc::Sender<Infallible>;
 
 /// What a job did to its actor.
 pub(crate) enum Verdict {
@@ -45,7 +49,8 @@ pub(crate) enum Death {
     Panicked(String),
 }
 
-/// A hosted actor. Dropping the seat closes its queue; the actor stops once the queue has run dry.
+/// A hosted actor. Dropping the seat closes its queue; the actor is stopped once the queue has run
+/// dry, what runs is over, and nobody has its address. Its timers do not keep it.
 pub(crate) struct Seat<H: Actor<Context = Context<H>>> {
     /// Keeps the actor running: actix stops an actor whose last address is gone.
     addr: Addr<H>,
@@ -63,7 +68,15 @@ impl<H: Actor<Context = Context<H>>> Seat<H> {
         let (jobs, queue) = mpsc::unbounded_channel();
         let death = Arc::new(OnceLock::new());
         let queued = Arc::new(AtomicUsize::new(0));
-        context.spawn(Pump { queue, queued: queued.clone(), death: death.clone(), stopping: false });
+        let (busy, idle) = mpsc::channel(1);
+        context.spawn(Pump {
+            queue,
+            queued: queued.clone(),
+            death: death.clone(),
+            stopping: false,
+            busy: Some(busy),
+            idle,
+        });
         let host = Host { future: Some(Box::pin(context.into_future(actor))), death: death.clone() };
         actix_rt::spawn(async move {
             let death = host.run(node).await;
@@ -105,6 +118,10 @@ struct Pump<H: Actor<Context = Context<H>>> {
     death: Arc<OnceLock<Death>>,
     /// Whether the actor ends with its queue, whoever still has its seat.
     stopping: bool,
+    /// For jobs to clone; none once there can be no more of them.
+    busy: Option<Busy>,
+    /// Ends when all clones are dropped.
+    idle: mpsc::Receiver<Infallible>,
 }
 
 impl<H: Actor<Context = Context<H>>> ActorFuture<H> for Pump<H> {
@@ -116,37 +133,39 @@ impl<H: Actor<Context = Context<H>>> ActorFuture<H> for Pump<H> {
         context: &mut Context<H>,
         task: &mut task::Context<'_>,
     ) -> Poll<()> {
-        loop {
-            // An atomic response runs: until it is done the actor takes nothing else.
-            if context.waiting() {
-                return Poll::Pending;
-            }
-            match self.queue.poll_recv(task) {
+        let this = &mut *self;
+        // An atomic response runs: until it is done the actor takes nothing else.
+        while let Some(busy) = this.busy.as_ref().filter(|_| !context.waiting()) {
+            match this.queue.poll_recv(task) {
                 Poll::Ready(Some(job)) => {
-                    self.queued.fetch_sub(1, Ordering::Relaxed);
-                    match job(actor, context) {
+                    this.queued.fetch_sub(1, Ordering::Relaxed);
+                    match job(actor, context, busy) {
                         Verdict::Fine => {}
                         Verdict::Poisoned(text) => {
                             // `terminate` skips `stopping`, which would run on a broken actor.
-                            let _ = self.death.set(Death::Panicked(text));
+                            let _ = this.death.set(Death::Panicked(text));
                             context.terminate();
                             return Poll::Ready(());
                         }
                         Verdict::Stop => {
-                            self.queue.close();
-                            self.stopping = true;
+                            this.queue.close();
+                            this.stopping = true;
                         }
                     }
                 }
-                Poll::Ready(None) => {
-                    if self.stopping {
-                        context.stop();
-                    }
-                    return Poll::Ready(());
-                }
+                Poll::Ready(None) => this.busy = None,
                 Poll::Pending => return Poll::Pending,
             }
         }
+        if this.busy.is_some() {
+            return Poll::Pending;
+        }
+        // Whoever has the address may still use it; dropping the last one wakes the context.
+        if !this.stopping && (this.idle.poll_recv(task).is_pending() || context.connected()) {
+            return Poll::Pending;
+        }
+        context.stop();
+        Poll::Ready(())
     }
 }
 

@@ -99,7 +99,8 @@ impl RawPeer {
             {
                 let bytes = self.input.split_to(length).freeze();
                 let Stamped { frame, .. } = decode(bytes, &Limits::DEFAULT).unwrap();
-                if matches!(frame, Frame::Ack(_)) {
+                // News of other members may come at any time.
+                if matches!(frame, Frame::Ack(_) | Frame::Peer(_)) {
                     continue;
                 }
                 return frame;

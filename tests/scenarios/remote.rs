@@ -1,10 +1,10 @@
 //! Objects and calls on other nodes and on oneself.
 
-mod common;
-
-use common::program::*;
-use common::{cluster, frames_sent, start, until};
+use crate::common::program::*;
+use crate::common::{cluster, frames_sent, start, until};
 use rref::prelude::*;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Catches: results mixed up between references, or references that share an object.
 #[actix::test]
@@ -86,7 +86,7 @@ async fn send_to_rank() {
     let before = tokio::time::Instant::now();
     assert_eq!(driver.call("nobody", add, (1, 2)).await, Err(unknown("nobody")));
     assert_eq!(before, tokio::time::Instant::now());
-    common::assert_no_leaks(&[&driver, &worker]).await;
+    crate::common::assert_no_leaks(&[&driver, &worker]).await;
 }
 
 /// Catches: a claim, a release or a fetch for what never leaves the node.
@@ -168,17 +168,18 @@ async fn large_tensors_and_small_calls() {
         let elements = 2 * 1024 * 1024 + 13;
         let ramp = Tensor::from(ndarray::Array1::from_iter((0..elements).map(|n| n as u32)));
         let large = a.remote("b", keep, (ramp.clone(), 7))?;
-        let large_ready = large.ready();
-        tokio::pin!(large_ready);
-        for n in 1..=3 {
-            // Biased: a large creation that is there already is seen first.
-            tokio::select! {
-                biased;
-                _ = &mut large_ready => panic!("the large creation arrived before {n} small calls"),
-                count = c.send(Add(1)) => assert_eq!(count?, n),
+        // Tasks of their own: the test's own future gets its turn too rarely to see the order.
+        let (ready, small, done) = (large.ready(), c.clone(), Rc::new(Cell::new(0)));
+        let seen = done.clone();
+        let small = actix::spawn(async move {
+            for _ in 0..3 {
+                seen.set(small.send(Add(1)).await?);
             }
-        }
-        large_ready.await?;
+            Ok::<_, Error>(())
+        });
+        let large_ready = actix::spawn(async move { ready.await.map(|()| done.get()) });
+        assert_eq!(large_ready.await??, 3, "small calls done when the large creation had arrived");
+        small.await??;
         let fetch = large.to_here();
         let small: Vec<_> = (0..20).map(|_| c.send(Add(1))).collect();
         for (n, request) in small.into_iter().enumerate() {
@@ -207,7 +208,7 @@ async fn init_rpc_twice() {
     let error = a2.call("b", fetch, (x.clone(),)).await.unwrap_err();
     assert!(matches!(&error, Error::Encode(text) if text.contains("node `a`")), "{error:?}");
     drop((x, y));
-    common::assert_no_leaks(&[&a1, &b1]).await;
+    crate::common::assert_no_leaks(&[&a1, &b1]).await;
     assert_eq!(a2.call("b", add, (1, 2)).await, Ok(3), "the other cluster goes on");
-    common::assert_no_leaks(&[&a2, &b2]).await;
+    crate::common::assert_no_leaks(&[&a2, &b2]).await;
 }

@@ -4,8 +4,6 @@
 //! The clock is paused, so that a wait of a minute costs nothing and no test depends on how fast the
 //! machine is: time passes only when every task waits for it.
 
-#![allow(dead_code)] // each test file uses a part of it
-
 pub mod gate;
 pub mod program;
 

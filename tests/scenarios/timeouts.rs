@@ -1,9 +1,7 @@
 //! Time limits: which one holds for what, and that they leave everything usable.
 
-mod common;
-
-use common::program::*;
-use common::{cluster, cluster_of, millis, seconds};
+use crate::common::program::*;
+use crate::common::{cluster, cluster_of, millis, seconds};
 use rref::prelude::*;
 use std::time::Duration;
 

@@ -1,9 +1,7 @@
 //! References as arguments and results, to their owners and to others.
 
-mod common;
-
-use common::program::*;
-use common::{cluster, holders, until};
+use crate::common::program::*;
+use crate::common::{cluster, holders, until};
 
 /// Catches: a claim or a pin for a handle that comes home, which nobody would ever release.
 #[actix::test]

@@ -1,9 +1,7 @@
 //! Messages to objects: in all modes, in order, under a connection that breaks.
 
-mod common;
-
-use common::program::*;
-use common::{cluster, millis, seconds, until};
+use crate::common::program::*;
+use crate::common::{cluster, millis, seconds, until};
 use rref::prelude::*;
 
 #[actix::test]
