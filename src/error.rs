@@ -256,6 +256,47 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// A short name of what went wrong, the same for all errors of one variant: for metrics and logs.
+    ///
+    /// ```
+    /// use rref::{Error, Gone};
+    /// assert_eq!(Error::Gone(Gone::Stopped).kind(), "gone");
+    /// ```
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::NotOwner { .. } => "not_owner",
+            Error::NotSent { .. } => "not_sent",
+            Error::Timeout(_) => "timeout",
+            Error::OutcomeUnknown { .. } => "outcome_unknown",
+            Error::Remote { .. } => "remote",
+            Error::ObjectDied { .. } => "object_died",
+            Error::Gone(_) => "gone",
+            Error::CreateFailed(_) => "create_failed",
+            Error::OwnerDied { .. } => "owner_died",
+            Error::Broken(_) => "broken",
+            Error::Unreachable { .. } => "unreachable",
+            Error::UnknownPeer { .. } => "unknown_peer",
+            Error::NotRegistered { .. } => "not_registered",
+            Error::UnknownName { .. } => "unknown_name",
+            Error::WrongType { .. } => "wrong_type",
+            Error::NameTaken { .. } => "name_taken",
+            Error::AddressInUse { .. } => "address_in_use",
+            Error::Config(_) => "config",
+            Error::Launch { .. } => "launch",
+            Error::Encode(_) => "encode",
+            Error::Decode(_) => "decode",
+            Error::SchemaMismatch { .. } => "schema_mismatch",
+            Error::TooLarge { .. } => "too_large",
+            Error::Overloaded { .. } => "overloaded",
+            Error::Denied { .. } => "denied",
+            Error::WouldBlockRuntime => "would_block_runtime",
+            Error::NotInMessage => "not_in_message",
+            Error::ShuttingDown { .. } => "shutting_down",
+        }
+    }
+}
+
 /// How a function or handler failed to give a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]

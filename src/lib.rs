@@ -17,6 +17,8 @@ extern crate self as rref;
 
 pub use cluster::{Peer, Rank};
 pub use error::{Error, Gone, RemoteKind, Result};
+#[cfg(feature = "metrics")]
+pub use node::describe_metrics;
 pub use node::{
     Builder, Event, HeldReport, Leak, Node, NodeEvent, NodeEvents, NodeReport, ObjectReport, PeerReport,
     ShutdownReport, Watch,
@@ -63,6 +65,10 @@ mod book {
     mod upgrade {}
     #[doc = include_str!("../docs/src/conformance.md")]
     mod conformance {}
+    #[doc = include_str!("../docs/src/configuration.md")]
+    mod configuration {}
+    #[doc = include_str!("../docs/src/debugging.md")]
+    mod debugging {}
     #[doc = include_str!("../docs/src/why-actix.md")]
     mod why_actix {}
 }

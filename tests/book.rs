@@ -92,6 +92,35 @@ fn every_error_is_explained() {
     assert_eq!(explained, variants.into_iter().collect());
 }
 
+/// What the first cells of a page's tables name.
+fn first_cells(page: &str) -> BTreeSet<String> {
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    cells.filter_map(|line| line.split('`').next()).map(str::to_string).collect()
+}
+
+#[test]
+fn every_setting_and_metric_is_explained() {
+    let explained = first_cells(&read("docs/src/configuration.md"));
+    let builder = read("src/node/builder.rs");
+    // Settings take the builder and give it back.
+    let settings: Vec<&str> = builder
+        .split("    pub fn ")
+        .skip(1)
+        .filter(|text| text.split('{').next().is_some_and(|head| head.contains("-> Self")))
+        .filter_map(|text| text.split(|c: char| c != '_' && !c.is_alphanumeric()).next())
+        .collect();
+    assert!(settings.contains(&"function_on") && settings.contains(&"default_timeout"), "{settings:?}");
+    let source = read("src/node/metrics.rs");
+    let metrics: Vec<&str> =
+        source.split('"').filter(|text| text.starts_with("rref_") && !text.contains(' ')).collect();
+    assert!(metrics.contains(&"rref_calls_total"), "{metrics:?}");
+    for name in settings.into_iter().chain(metrics) {
+        assert!(explained.contains(name), "docs/src/configuration.md does not explain `{name}`");
+    }
+    let stale = explained.iter().find(|name| name.starts_with("rref_") && !source.contains(name.as_str()));
+    assert_eq!(stale, None, "there is no such metric");
+}
+
 #[test]
 fn every_test_that_conformance_names_exists() {
     let mut files = Vec::new();

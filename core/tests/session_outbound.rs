@@ -240,6 +240,20 @@ fn credit_holds_calls_not_replies() {
 }
 
 #[test]
+fn what_waits_for_credit_is_counted() {
+    let mut outbound = Outbound::new(LIMITS);
+    outbound.submit(call(1, 7));
+    outbound.submit(reply(2));
+    assert_eq!(outbound.waiting_for_credit(), 1, "replies need none");
+    outbound.submit(large(call(3, None)));
+    outbound.submit(call(4, 7));
+    assert_eq!(next(&mut outbound, usize::MAX).unwrap(), "2");
+    assert_eq!(outbound.waiting_for_credit(), 2, "4 waits for 1 first of all");
+    outbound.credit(1);
+    assert_eq!(outbound.waiting_for_credit(), 0);
+}
+
+#[test]
 fn last_credit_goes_to_the_first() {
     let mut outbound = Outbound::new(LIMITS);
     outbound.submit(call(1, 1));

@@ -2,6 +2,7 @@
 
 use super::home::Home;
 use super::names::Names;
+use super::outcomes::Outcomes;
 use super::state::State;
 use super::{Inner, Node, random_bytes};
 use crate::error::{Error, Result};
@@ -300,6 +301,8 @@ impl Builder {
             open: AtomicBool::new(true),
             peers_changed: Notify::new(),
             names_changed: Notify::new(),
+            outcomes: Outcomes::default(),
+            handled: Outcomes::default(),
             accepting: Mutex::new(None),
             closed: watch::Sender::new(false),
         }));
@@ -361,7 +364,10 @@ impl Builder {
                 "`.insecure()` listens on loopback addresses only, and {address} is none: use 127.0.0.1, or `.insecure_any_address()` where the network itself is trusted"
             )));
         }
-        tracing::warn!("node `{}` accepts unencrypted connections on {address}", self.name);
+        tracing::warn!(
+            "node `{}` accepts unencrypted connections on {address}: whoever reaches it can call what is registered",
+            self.name
+        );
         Ok(())
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct PendingCall {
     pub(crate) streams: bool,
     /// The caller's schema of what it calls, for the error that says that it differs.
     pub(crate) schema: u128,
+    /// The trace it belongs to, for its error; 0 for none.
+    pub(crate) trace_id: u128,
     pub(crate) reply: oneshot::Sender<Result<Incoming>>,
 }
 

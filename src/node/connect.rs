@@ -124,7 +124,9 @@ impl Node {
         let mut state = self.lock();
         if state.peers.get(&uid).is_some_and(|peer| !peer.is_connected()) {
             let name = state.name_of(uid);
-            tracing::warn!("`{name}` is gone: {reason}; calls to its objects fail from now on");
+            tracing::warn!(
+                "`{name}` is gone: {reason}; calls to its objects fail from now on; create them anew elsewhere"
+            );
             state.peer_died(uid, reason);
         }
         drop(state);
@@ -278,7 +280,9 @@ impl Node {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, most likely: more attempts at once would not help.
-                    tracing::warn!("cannot accept a connection: {error}");
+                    tracing::warn!(
+                        "cannot accept a connection: {error}; allow more open files if this goes on"
+                    );
                     sleep(PAUSE.0).await;
                     continue;
                 }
@@ -291,8 +295,12 @@ impl Node {
             actix_rt::spawn(async move {
                 match timeout(HANDSHAKE, node.welcome(stream, &from)).await {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!("a connection from {from} came to nothing: {error}"),
-                    Err(_) => tracing::warn!("{from} did not finish its handshake in {HANDSHAKE:?}"),
+                    Ok(Err(error)) => tracing::warn!(
+                        "a connection from {from} came to nothing: {error}; it is no rref node, or its network fails"
+                    ),
+                    Err(_) => tracing::warn!(
+                        "{from} did not finish its handshake in {HANDSHAKE:?}; it is no rref node, or its thread is blocked"
+                    ),
                 }
                 drop(permit);
             });

@@ -98,7 +98,10 @@ impl Inbox {
 /// argument. Its panic must not take along what comes after it.
 pub(crate) fn contained(task: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
-        tracing::error!("a panic outside of any call: {}", panic_text(&*panic));
+        tracing::error!(
+            "a panic outside of any call, in the Drop of an argument or a result most likely: {}",
+            panic_text(&*panic)
+        );
     }
 }
 

@@ -9,6 +9,7 @@ use super::objects::Entry;
 use super::responder::Responder;
 use super::state::{Lanes, State};
 use super::streams::Inlet;
+use super::trace::Traced;
 use crate::error::{Error, Gone, WireError};
 use crate::object::occupant::Occupant;
 use crate::payload::{Incoming, Outgoing};
@@ -117,8 +118,8 @@ impl Node {
             Frame::End(end) => {
                 let Imports { incoming, .. } = self.import(state, from, at, end.payload)?;
                 let owner = state.name_of(from);
-                state.stream_ended(from, end.call_id, |schema| {
-                    (end.status == Status::Failed).then(|| remote_error(&incoming, &owner, schema))
+                state.stream_ended(from, end.call_id, |schema, trace_id| {
+                    (end.status == Status::Failed).then(|| remote_error(&incoming, &owner, schema, trace_id))
                 });
                 state.later(incoming);
                 Ok(())
@@ -260,6 +261,7 @@ impl Node {
         };
         state.objects.insert(id, Entry::Pending(VecDeque::new()));
         let construction = Construction::new(self, id, Some(from));
+        let (node, trace) = (self.clone(), create.trace);
         state.unpark(id);
         if let Some(error) = gone {
             state.later(incoming);
@@ -269,12 +271,15 @@ impl Node {
         match create.source {
             Source::Function { .. } => {
                 state.after(move || match &entry.entry {
-                    Named::Function(function) => (function.create)(incoming, construction),
-                    other => construction.fail(refusal(other, &entry, incoming.node.name())),
+                    Named::Function(function) => {
+                        let traced = Traced::arrived(&node, from, &entry.path, trace);
+                        let _traced = traced.enter();
+                        (function.create)(incoming, construction);
+                    }
+                    other => construction.fail(refusal(other, &entry, node.name())),
                 });
             }
             Source::Message { object, .. } => {
-                let node = self.clone();
                 let waiter = Box::new(move |occupant: Result<Arc<dyn Occupant>, Error>, counted: bool| {
                     // Once the handler is queued, the seat outlives it.
                     let _count = counted.then(|| Counted { node: node.clone(), object });
@@ -283,7 +288,11 @@ impl Node {
                         Err(error) => return construction.fail(error),
                     };
                     match message_entry(&entry, &*occupant) {
-                        Ok(message) => (message.create)(occupant.seat(), incoming, construction),
+                        Ok(message) => {
+                            let traced = Traced::arrived(&node, from, &entry.path, trace);
+                            let _traced = traced.enter();
+                            (message.create)(occupant.seat(), incoming, construction);
+                        }
                         Err(error) => construction.fail(error.at(node.name(), entry.schema, 0)),
                     }
                 });
@@ -291,7 +300,11 @@ impl Node {
             }
             Source::Copy { .. } => {
                 state.after(move || match &entry.entry {
-                    Named::Type(Some(adopt)) => adopt(incoming, construction),
+                    Named::Type(Some(adopt)) => {
+                        let traced = Traced::arrived(&node, from, &entry.path, trace);
+                        let _traced = traced.enter();
+                        adopt(incoming, construction);
+                    }
                     Named::Type(None) => {
                         let call = format!(".register::<{}>()", entry.path);
                         let (what, node) = (entry.path.to_string(), incoming.node.name().to_string());
@@ -329,7 +342,8 @@ impl Node {
             return Err(format!("call {} while it is under way", call.call_id));
         }
         let Imports { incoming, gone } = self.import(state, from, at, call.payload)?;
-        let function = entry.as_ref().map_or_else(|| Arc::from("ready"), |entry| entry.path.clone());
+        let function =
+            entry.as_ref().map_or_else(|| Arc::from(unnamed(&call.target)), |entry| entry.path.clone());
         let mut responder = Responder {
             node: self.clone(),
             caller: from,
@@ -340,7 +354,9 @@ impl Node {
             deadline: deadline(call.timeout_ms),
             answered: false,
             streaming: false,
+            traced: Traced::default(),
         };
+        let trace = call.trace;
         if let Some(error) = gone {
             state.later(incoming);
             state.after(move || responder.complete(Err(error)));
@@ -349,6 +365,8 @@ impl Node {
         let Some(object) = object else {
             state.after(move || match entry.as_deref() {
                 Some(NamedEntry { entry: Named::Function(function), .. }) => {
+                    let traced = responder.begin(trace);
+                    let _traced = traced.enter();
                     (function.call)(incoming, responder);
                 }
                 Some(entry) => {
@@ -371,7 +389,11 @@ impl Node {
             Box::new(move |occupant, counted| {
                 responder.object = counted.then_some(object);
                 match occupant {
-                    Ok(occupant) => run(target, entry, &*occupant, incoming, responder),
+                    Ok(occupant) => {
+                        let traced = responder.begin(trace);
+                        let _traced = traced.enter();
+                        run(target, entry, &*occupant, incoming, responder);
+                    }
                     Err(error) => responder.complete(Err(error)),
                 }
             }),
@@ -389,17 +411,17 @@ impl Node {
         let owner = if status == Status::Failed { state.name_of(from) } else { String::new() };
         match state.calls.remove(&reply.call_id) {
             Some(call) => {
-                let PendingCall { reply: waiting, schema, streams, .. } = call;
+                let PendingCall { reply: waiting, schema, trace_id, streams, .. } = call;
                 let mut incoming = incoming;
                 if streams && status == Status::Ok {
                     let (items, receiver) = mpsc::unbounded_channel();
-                    state.inlets.insert(reply.call_id, Inlet::new(from, schema, items));
+                    state.inlets.insert(reply.call_id, Inlet::new(from, schema, trace_id, items));
                     incoming.stream = Some(StreamStart { call_id: reply.call_id, items: receiver });
                 }
                 state.after(move || {
                     let result = match status {
                         Status::Ok => Ok(incoming),
-                        Status::Failed => Err(remote_error(&incoming, &owner, schema)),
+                        Status::Failed => Err(remote_error(&incoming, &owner, schema, trace_id)),
                     };
                     // Nobody may wait any more; then the result and its handles are dropped here.
                     drop(waiting.send(result));
@@ -539,13 +561,22 @@ fn watch_arrived(state: &mut State, object: ObjectId, responder: Responder) {
         Some(Entry::Live(_) | Entry::Pending(_)) => {
             let cancel = responder.cancel.clone();
             let gone = move || cancel.as_ref().is_none_or(|flag| flag.load(Ordering::Acquire));
-            let tell = move |reason| responder.complete(Err(reason));
+            let tell = move |reason| responder.ended(reason);
             return state.watch(object, Watcher { tell: Box::new(tell), gone: Box::new(gone) });
         }
         Some(Entry::Failed(error)) => error.clone(),
         None => Error::Gone(Gone::Freed),
     };
-    state.after(move || responder.complete(Err(error)));
+    state.after(move || responder.ended(error));
+}
+
+/// What people call a call that names nothing.
+fn unnamed(target: &Target) -> &'static str {
+    match target {
+        Target::Flush { .. } => "flush",
+        Target::Ended { .. } => "watch",
+        _ => "ready",
+    }
 }
 
 /// When a call that may take this long, and has arrived now, need not be started any more.
@@ -556,9 +587,9 @@ fn deadline(timeout_ms: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(timeout_ms))
 }
 
-fn remote_error(incoming: &Incoming, owner: &str, schema: u128) -> Error {
+fn remote_error(incoming: &Incoming, owner: &str, schema: u128, trace_id: u128) -> Error {
     match postcard::from_bytes::<WireError>(&incoming.body) {
-        Ok(error) => error.at(owner, schema, 0),
+        Ok(error) => error.at(owner, schema, trace_id),
         Err(_) => Error::Decode("the owner reported an error of an unknown kind".into()),
     }
 }

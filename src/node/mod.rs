@@ -16,8 +16,11 @@ mod events;
 mod home;
 mod incoming;
 mod members;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod names;
 mod objects;
+mod outcomes;
 mod outgoing;
 mod peer;
 mod report;
@@ -25,10 +28,13 @@ pub(crate) mod responder;
 mod shutdown;
 mod state;
 mod streams;
+pub(crate) mod trace;
 
 pub use builder::Builder;
 pub(crate) use calls::Progress;
 pub use events::{Event, NodeEvent, NodeEvents, Watch};
+#[cfg(feature = "metrics")]
+pub use metrics::describe_metrics;
 pub(crate) use names::NameRef;
 pub(crate) use objects::{Entry, Waiter};
 pub(crate) use outgoing::{Ask, Message, MessageSource, MessageTarget};
@@ -48,6 +54,7 @@ use calls::PendingCall;
 use construction::Construction;
 use home::Home;
 use names::Names;
+use outcomes::Outcomes;
 use rref_core::lifetime::{HandleKey, Lifetime};
 use rref_core::wire::NameKind;
 use rref_core::{NodeUid, ObjectId, Rules};
@@ -59,6 +66,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
+use trace::Traced;
+use tracing::Span;
 
 /// One member of a cluster. Clones are the same node.
 ///
@@ -85,6 +94,10 @@ pub(crate) struct Inner {
     open: AtomicBool,
     /// Told when a name is given to a reference.
     pub(crate) names_changed: Notify,
+    /// How calls of this node have ended.
+    pub(crate) outcomes: Outcomes,
+    /// How calls of other nodes have ended here.
+    pub(crate) handled: Outcomes,
     /// The task that accepts connections.
     pub(crate) accepting: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// True once the node is closed.
@@ -168,8 +181,9 @@ impl Node {
             let placement = self.registered_function::<F>()?;
             let (handle, construction) = self.begin_local()?;
             let construction = construction.placed(placement);
-            let node = self.clone();
+            let (node, traced) = (self.clone(), Traced::current());
             self.0.home.run(move || {
+                let _traced = traced.enter();
                 function::run(&node, placement, function, args, move |returned| {
                     construction.settle(returned)
                 });
@@ -207,9 +221,10 @@ impl Node {
                 Err(error) => return Request::failed(self, error),
             };
             let (reply, result) = oneshot::channel();
-            let node = self.clone();
+            let (node, traced) = (self.clone(), Traced::current());
             self.0.home.run(move || {
                 if !reply.is_closed() {
+                    let _traced = traced.enter();
                     function::run(&node, placement, function, args, move |returned| {
                         drop(reply.send(returned))
                     });
@@ -329,6 +344,8 @@ impl Node {
                     open: AtomicBool::new(false),
                     peers_changed: Notify::new(),
                     names_changed: Notify::new(),
+                    outcomes: Outcomes::default(),
+                    handled: Outcomes::default(),
                     accepting: Mutex::new(None),
                     closed: watch::Sender::new(true),
                 }))
@@ -394,6 +411,8 @@ impl Node {
         payload: Outgoing,
     ) -> Result<Arc<Handle>> {
         check_size(&payload)?;
+        // The span is that of the sending only: nobody waits for the end of a creation.
+        let (trace, _span) = trace::leaving(self, owner, source.function());
         let mut state = self.lock();
         state.check(owner)?;
         let key = state.lifetime.create(owner);
@@ -401,7 +420,7 @@ impl Node {
         // The message keeps the handle until it is in its lane: its number must be sent.
         let mut payload = payload;
         payload.creates = Some(handle.clone());
-        state.submit(owner, Message::new(Ask::Create { id: key.id, source }, payload));
+        state.submit(owner, Message::new(Ask::Create { id: key.id, source }, payload).traced(trace));
         Ok(handle)
     }
 
@@ -415,29 +434,39 @@ impl Node {
     ) -> Result<Started> {
         check_size(&payload)?;
         let schema = target.schema();
+        let (trace, span) = trace::leaving(self, owner, target.function());
         let mut state = self.lock();
         state.check(owner)?;
         let (reply, result) = oneshot::channel();
         let call_id = state.next_call;
         state.next_call += 1;
-        let message = Message::new(Ask::Call { call_id, target }, payload);
+        let message = Message::new(Ask::Call { call_id, target }, payload).traced(trace);
         // The peer was there a moment ago, under the same lock.
         if let Some(ticket) = state.submit(owner, message) {
             let progress = Progress::Queued(ticket);
             state.calls.insert(
                 call_id,
-                PendingCall { owner, progress, timeout_ms: u64::MAX, streams, schema, reply },
+                PendingCall {
+                    owner,
+                    progress,
+                    timeout_ms: u64::MAX,
+                    streams,
+                    schema,
+                    trace_id: trace.trace_id,
+                    reply,
+                },
             );
         }
-        Ok(Started { call_id, result })
+        Ok(Started { call_id, result, span })
     }
 
     /// Sends a call that nobody waits for.
     pub(crate) fn cast(&self, owner: NodeUid, target: MessageTarget, payload: Outgoing) -> Result<()> {
         check_size(&payload)?;
+        let (trace, _span) = trace::leaving(self, owner, target.function());
         let mut state = self.lock();
         state.check(owner)?;
-        state.submit(owner, Message::new(Ask::Call { call_id: 0, target }, payload));
+        state.submit(owner, Message::new(Ask::Call { call_id: 0, target }, payload).traced(trace));
         Ok(())
     }
 
@@ -528,6 +557,8 @@ impl Node {
 pub(crate) struct Started {
     pub(crate) call_id: u64,
     pub(crate) result: oneshot::Receiver<Result<crate::payload::Incoming>>,
+    /// The caller's span, for as long as somebody waits.
+    pub(crate) span: Span,
 }
 
 /// Refuses what the other side would refuse.

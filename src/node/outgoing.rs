@@ -59,6 +59,17 @@ pub(crate) enum MessageSource {
     Copy(Arc<NameRef>),
 }
 
+impl MessageSource {
+    /// What is called, for people.
+    pub(crate) fn function(&self) -> &str {
+        match self {
+            MessageSource::Function(name) | MessageSource::Message(_, name) | MessageSource::Copy(name) => {
+                &name.path
+            }
+        }
+    }
+}
+
 /// What a call asks of its target, with names not yet turned into indices.
 pub(crate) enum MessageTarget {
     Function(Arc<NameRef>),
@@ -83,6 +94,19 @@ impl MessageTarget {
         }
     }
 
+    /// What is called, for people.
+    pub(crate) fn function(&self) -> &str {
+        match self {
+            MessageTarget::Function(name)
+            | MessageTarget::Message(_, name)
+            | MessageTarget::Method(_, name)
+            | MessageTarget::Fetch(_, name) => &name.path,
+            MessageTarget::Ready(_) => "ready",
+            MessageTarget::Flush(_) => "flush",
+            MessageTarget::Ended(_) => "watch",
+        }
+    }
+
     /// The caller's schema of what it calls.
     pub(crate) fn schema(&self) -> u128 {
         self.name().map_or(0, |name| name.schema)
@@ -103,6 +127,7 @@ impl MessageTarget {
 pub(crate) struct Message {
     ask: Ask,
     payload: Outgoing,
+    trace: Trace,
     /// Bytes of the body and the tensors, counted once.
     bytes: usize,
 }
@@ -110,7 +135,12 @@ pub(crate) struct Message {
 impl Message {
     pub(crate) fn new(ask: Ask, payload: Outgoing) -> Message {
         let bytes = payload.bytes();
-        Message { ask, payload, bytes }
+        Message { ask, payload, trace: Trace::default(), bytes }
+    }
+
+    /// Says to which trace it belongs.
+    pub(crate) fn traced(self, trace: Trace) -> Message {
+        Message { trace, ..self }
     }
 
     pub(crate) fn reply(call_id: u64, status: Status, payload: Outgoing) -> Message {
@@ -329,7 +359,7 @@ impl State {
         self.lifetime.introduce(&refs, to, at);
         let large = message.is_large();
         let body_in_chunks = message.body_in_chunks();
-        let Message { ask, payload, .. } = message;
+        let Message { ask, payload, trace, .. } = message;
         let Outgoing { refs: guard, body, segments, creates, target: addressee } = payload;
         let payload = Payload {
             refs,
@@ -340,7 +370,6 @@ impl State {
         let chunked = matches!(payload.body, Body::Chunked)
             || payload.segments.iter().any(|segment| matches!(segment.data, SegmentData::Chunked));
         let payload = Payload { transfer: if chunked { transfer } else { 0 }, ..payload };
-        let trace = Trace::default();
         let mut given_up = None;
         let frame = match ask {
             Ask::Create { id, source } => {

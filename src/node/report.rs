@@ -4,6 +4,7 @@ use super::Node;
 use super::objects::Entry;
 use rref_core::lifetime::OwnedState;
 use rref_core::{NodeUid, ObjectId};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What a node has at one moment. Made by [`Node::report`]; its `Display` is a short text.
@@ -22,6 +23,11 @@ pub struct NodeReport {
     pub peers: Vec<PeerReport>,
     /// Calls of this node that wait for their reply.
     pub calls: usize,
+    /// How many calls of this node have ended in which way: `ok`, `cancelled` (the request was dropped),
+    /// or the [`kind`](crate::Error::kind) of their error. Casts and creations are not among them.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    /// How many calls and casts of other nodes have ended here in which way.
+    pub handled: BTreeMap<&'static str, u64>,
     /// Calls that wait for an object whose creation has not arrived.
     pub parked: usize,
     /// Bytes written to connections so far.
@@ -46,6 +52,9 @@ pub struct ObjectReport {
     pub local_handles: u64,
     /// Calls that are queued or running.
     pub calls: u64,
+    /// Those that wait in its queue, local ones included; for an object under construction, those that
+    /// wait for it.
+    pub queued: usize,
 }
 
 /// An object of another node that is held here.
@@ -76,8 +85,14 @@ pub struct PeerReport {
     pub uid: NodeUid,
     /// `idle`, `dialing`, `connected`, or why it cannot be reached.
     pub link: String,
-    /// Messages that wait for room on the connection.
+    /// The number of the session: what two nodes have said to each other since they last began anew.
+    pub session: u32,
+    /// Messages that wait for room on the connection, or for credit.
     pub queued: usize,
+    /// Their bytes.
+    pub queued_bytes: usize,
+    /// Those that wait until the peer lets this node send more calls: it has too many unfinished.
+    pub waiting_for_credit: usize,
     /// Frames sent and not acknowledged yet.
     pub unacknowledged: usize,
     /// Calls of the peer that are under way here.
@@ -114,6 +129,11 @@ impl Node {
                 holders: owned.holders.iter().map(|uid| state.name_of(*uid)).collect(),
                 local_handles: owned.local,
                 calls: owned.calls,
+                queued: match state.objects.get(&owned.id) {
+                    Some(Entry::Live(occupant)) => occupant.queued(),
+                    Some(Entry::Pending(waiting)) => waiting.len(),
+                    _ => 0,
+                },
             })
             .collect();
         let held = state
@@ -135,7 +155,10 @@ impl Node {
                 name: peer.info.name.clone(),
                 uid: peer.info.uid,
                 link: peer.link.to_string(),
+                session: peer.lane.session_no(),
                 queued: peer.outbound.len(),
+                queued_bytes: peer.outbound.bytes(),
+                waiting_for_credit: peer.outbound.waiting_for_credit(),
                 unacknowledged: peer.lane.unacked_frames(),
                 running: peer.running.len(),
                 bytes_sent: peer.bytes_sent,
@@ -150,6 +173,8 @@ impl Node {
             objects,
             held,
             calls: state.calls.len(),
+            outcomes: self.inner().outcomes.counts(),
+            handled: self.inner().handled.counts(),
             parked: state.parked.values().map(Vec::len).sum(),
             bytes_sent: peers.iter().map(|peer| peer.bytes_sent).sum(),
             bytes_received: peers.iter().map(|peer| peer.bytes_received).sum(),
@@ -175,20 +200,28 @@ impl fmt::Display for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "node {} ({}): {} objects, {} held, {} calls waiting, {} bytes sent, {} received",
+            "node {} ({}): {} objects, {} held, {} calls waiting, {} bytes sent, {} received, calls so far {:?}, handled {:?}",
             self.node,
             self.uid,
             self.objects.len(),
             self.held.len(),
             self.calls,
             self.bytes_sent,
-            self.bytes_received
+            self.bytes_received,
+            self.outcomes,
+            self.handled
         )?;
         for object in &self.objects {
             writeln!(
                 f,
-                "  object {} {} ({}): held by {:?} and {} handles here, {} calls",
-                object.id, object.type_name, object.state, object.holders, object.local_handles, object.calls
+                "  object {} {} ({}): held by {:?} and {} handles here, {} calls, {} queued",
+                object.id,
+                object.type_name,
+                object.state,
+                object.holders,
+                object.local_handles,
+                object.calls,
+                object.queued
             )?;
         }
         for held in &self.held {
@@ -201,8 +234,14 @@ impl fmt::Display for NodeReport {
         for peer in &self.peers {
             writeln!(
                 f,
-                "  peer {} ({}): {}, {} messages queued, {} frames unacknowledged",
-                peer.name, peer.uid, peer.link, peer.queued, peer.unacknowledged
+                "  peer {} ({}): {}, {} messages queued ({} for want of credit), {} frames unacknowledged, {} of its calls run here",
+                peer.name,
+                peer.uid,
+                peer.link,
+                peer.queued,
+                peer.waiting_for_credit,
+                peer.unacknowledged,
+                peer.running
             )?;
         }
         Ok(())

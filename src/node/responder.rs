@@ -2,12 +2,13 @@
 
 use super::Node;
 use super::outgoing::Message;
+use super::trace::Traced;
 use crate::error::{Error, RemoteKind, Result, WireError};
 use crate::object::invoke::{Completion, contained};
 use crate::object::{Answer, Handled};
 use crate::payload::Outgoing;
 use bytes::Bytes;
-use rref_core::wire::Status;
+use rref_core::wire::{Status, Trace};
 use rref_core::{NodeUid, ObjectId};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -31,12 +32,26 @@ pub(crate) struct Responder {
     pub(crate) answered: bool,
     /// Whether elements have been announced, so that the answer is the end of a stream.
     pub(crate) streaming: bool,
+    /// The trace it belongs to, once it has begun; its span ends with the answer.
+    pub(crate) traced: Traced,
 }
 
 impl Responder {
     /// Sends the result, or the error, to the caller.
     pub(crate) fn complete(mut self, result: Result<Outgoing>) {
+        self.node.inner().handled.count(result.as_ref().err());
         self.answer(result);
+    }
+
+    /// Tells one who watches an object that it has ended: no call has failed by that.
+    pub(crate) fn ended(mut self, reason: Error) {
+        self.answer(Err(reason));
+    }
+
+    /// The call begins: gives what its code must be run in.
+    pub(crate) fn begin(&mut self, trace: Trace) -> Traced {
+        self.traced = Traced::arrived(&self.node, self.caller, &self.function, trace);
+        self.traced.clone()
     }
 
     /// Whether the caller no longer waits, so that the call need not start.
@@ -92,8 +107,9 @@ impl Drop for Responder {
                 message: "the call was dropped".into(),
                 node: self.node.name().to_string(),
                 function: self.function.to_string(),
-                trace_id: 0,
+                trace_id: self.traced.id(),
             };
+            self.node.inner().handled.count(Some(&error));
             self.answer(Err(error));
         }
     }

@@ -88,7 +88,7 @@ impl Node {
         self.stop_listening().await;
         if !complete {
             tracing::warn!(
-                "node `{}` left before all was done: its shutdown deadline has passed",
+                "node `{}` left before all was done: its shutdown deadline has passed; report() says what still runs, shutdown_deadline() allows more time",
                 self.name()
             );
         }

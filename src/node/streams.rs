@@ -38,14 +38,20 @@ impl Outlet {
 pub(crate) struct Inlet {
     owner: NodeUid,
     schema: u128,
+    trace_id: u128,
     items: mpsc::UnboundedSender<Result<Incoming>>,
     /// Elements the owner may still send.
     credit: u64,
 }
 
 impl Inlet {
-    pub(crate) fn new(owner: NodeUid, schema: u128, items: mpsc::UnboundedSender<Result<Incoming>>) -> Inlet {
-        Inlet { owner, schema, items, credit: STREAM_CREDIT }
+    pub(crate) fn new(
+        owner: NodeUid,
+        schema: u128,
+        trace_id: u128,
+        items: mpsc::UnboundedSender<Result<Incoming>>,
+    ) -> Inlet {
+        Inlet { owner, schema, trace_id, items, credit: STREAM_CREDIT }
     }
 }
 
@@ -79,6 +85,7 @@ impl Responder {
             }
             let next = std::future::poll_fn(|task| {
                 let _current = super::current::enter(&node);
+                let _traced = self.traced.enter();
                 let poll = AssertUnwindSafe(|| Pin::new(&mut streaming).poll_next(task));
                 match catch_unwind(poll) {
                     Ok(poll) => poll.map(Ok),
@@ -99,7 +106,7 @@ impl Responder {
                     message,
                     node: node.name().to_string(),
                     function: self.function.to_string(),
-                    trace_id: 0,
+                    trace_id: self.traced.id(),
                 }),
             };
             match encoded {
@@ -164,17 +171,18 @@ impl State {
         Ok(())
     }
 
-    /// A stream has ended, with an error perhaps: `error` gets the caller's schema.
+    /// A stream has ended, with an error perhaps: `error` gets the caller's schema and
+    /// the trace's identity.
     pub(crate) fn stream_ended(
         &mut self,
         owner: NodeUid,
         call_id: u64,
-        error: impl FnOnce(u128) -> Option<Error>,
+        error: impl FnOnce(u128, u128) -> Option<Error>,
     ) {
         if self.inlets.get(&call_id).is_some_and(|inlet| inlet.owner == owner)
             && let Some(inlet) = self.inlets.remove(&call_id)
         {
-            let error = error(inlet.schema);
+            let error = error(inlet.schema, inlet.trace_id);
             self.after(move || {
                 if let Some(error) = error {
                     let _ = inlet.items.send(Err(error));
@@ -188,7 +196,7 @@ impl State {
         let lost: Vec<u64> =
             self.inlets.iter().filter(|(_, inlet)| inlet.owner == owner).map(|(id, _)| *id).collect();
         for call_id in lost {
-            self.stream_ended(owner, call_id, |_| Some(error.clone()));
+            self.stream_ended(owner, call_id, |_, _| Some(error.clone()));
         }
     }
 }

@@ -6,15 +6,16 @@
 use super::Hosted;
 use super::seat::{Busy, Death, Job, Seat, Verdict, panic_text};
 use crate::error::{Error, Gone, RemoteKind, Result};
+use crate::node::trace::{self, Traced};
 use crate::node::{Node, current};
 use actix::dev::MessageResponse;
-use actix::{Actor, Context, Handler, Message, ResponseFuture};
+use actix::{Actor, ActorFuture, Context, Handler, Message, ResponseActFuture, ResponseFuture};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{self, Poll};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -107,7 +108,7 @@ fn panicked(function: &str, text: String, node: &Node) -> Error {
         message: text,
         node: node.name().to_string(),
         function: function.to_string(),
-        trace_id: 0,
+        trace_id: trace::current_id(),
     }
 }
 
@@ -123,8 +124,9 @@ pub(crate) fn message<H, M, C>(
     C: Completion<M::Result>,
 {
     let owed = Owed::new(completion, seat.death());
-    let node = node.clone();
+    let (node, traced) = (node.clone(), Traced::current());
     let job: Job<H> = Box::new(move |actor, context, busy| {
+        let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
             return Verdict::Fine;
@@ -165,6 +167,13 @@ where
         {
             let failure = failure.insert(Arc::default());
             *slot = slot.take().map(|future| named(future, failure.clone(), node.clone()));
+        } else if trace::current_id() != 0
+            && let Some(slot) =
+                (&mut response as &mut dyn Any).downcast_mut::<Option<ResponseActFuture<H, M::Result>>>()
+        {
+            // It is polled in the actor's context, where other calls run in between.
+            let traced = Traced::current();
+            *slot = slot.take().map(|future| Box::pin(InTrace { future, traced }) as _);
         }
         if let Some(response) = response {
             response.handle(context, Some(tx));
@@ -179,10 +188,12 @@ where
         Ok(result) => owed.complete(Ok(result)),
         Err(TryRecvError::Closed) => owed.complete(Err(no_reply::<M>(&node))),
         Err(TryRecvError::Empty) => {
-            let busy = busy.clone();
+            let (busy, traced) = (busy.clone(), Traced::current());
             actix_rt::spawn(async move {
                 let _busy = busy;
-                match rx.await {
+                let result = rx.await;
+                let _traced = traced.enter();
+                match result {
                     Ok(result) => owed.complete(Ok(result)),
                     Err(_) => match (failure.as_ref().and_then(|failure| failure.get()), owed.death.get()) {
                         (Some(text), _) => {
@@ -205,7 +216,7 @@ fn no_reply<M>(node: &Node) -> Error {
         message: "the handler dropped its reply".into(),
         node: node.name().to_string(),
         function: std::any::type_name::<M>().to_string(),
-        trace_id: 0,
+        trace_id: trace::current_id(),
     }
 }
 
@@ -215,8 +226,10 @@ fn named<R: 'static>(
     failure: Arc<OnceLock<String>>,
     node: Node,
 ) -> ResponseFuture<R> {
+    let traced = Traced::current();
     Box::pin(poll_fn(move |task| {
         let _current = current::enter(&node);
+        let _traced = traced.enter();
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(task))) {
             Ok(poll) => poll,
             Err(panic) => {
@@ -226,6 +239,27 @@ fn named<R: 'static>(
             }
         }
     }))
+}
+
+/// A response that runs in its actor's context, in the trace of its call.
+struct InTrace<H: Actor, R> {
+    future: ResponseActFuture<H, R>,
+    traced: Traced,
+}
+
+impl<H: Actor, R> ActorFuture<H> for InTrace<H, R> {
+    type Output = R;
+
+    fn poll(
+        mut self: Pin<&mut Self>,
+        actor: &mut H,
+        context: &mut H::Context,
+        task: &mut task::Context<'_>,
+    ) -> Poll<R> {
+        let this = &mut *self;
+        let _traced = this.traced.enter();
+        this.future.as_mut().poll(actor, context, task)
+    }
 }
 
 /// Queues a function that runs against `&T` in its actor's context.
@@ -241,8 +275,9 @@ pub(crate) fn apply<T, R, C>(
     C: Completion<R>,
 {
     let owed = Owed::new(completion, seat.death());
-    let node = node.clone();
+    let (node, traced) = (node.clone(), Traced::current());
     seat.queue(Box::new(move |host, _, _| {
+        let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
         } else {
@@ -270,8 +305,9 @@ pub(crate) fn apply_async<H, R, C>(
     C: Completion<R>,
 {
     let owed = Owed::new(completion, seat.death());
-    let node = node.clone();
+    let (node, traced) = (node.clone(), Traced::current());
     seat.queue(Box::new(move |host, _, _| {
+        let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
             return Verdict::Fine;
@@ -279,11 +315,8 @@ pub(crate) fn apply_async<H, R, C>(
         match contained(&node, function, || start(host, &node)) {
             Err(error) => owed.complete(Err(error)),
             Ok(running) => {
-                let node = node.clone();
-                actix_rt::spawn(async move {
-                    let result = contained_future(node, function, running).await;
-                    owed.complete(result);
-                });
+                let running = contained_future(node.clone(), function, running);
+                actix_rt::spawn(async move { owed.complete(running.await) });
             }
         }
         Verdict::Fine
@@ -303,8 +336,9 @@ pub(crate) fn apply_mut<H, R, C>(
     C: Completion<R>,
 {
     let owed = Owed::new(completion, seat.death());
-    let node = node.clone();
+    let (node, traced) = (node.clone(), Traced::current());
     seat.queue(Box::new(move |host, _, _| {
+        let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
             return Verdict::Fine;
@@ -335,8 +369,9 @@ pub(crate) fn with_host<H, R, C>(
     C: Completion<R>,
 {
     let owed = Owed::new(completion, seat.death());
-    let node = node.clone();
+    let (node, traced) = (node.clone(), Traced::current());
     seat.queue(Box::new(move |host, _, _| {
+        let _traced = traced.enter();
         if owed.cancelled() {
             owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
         } else {
@@ -356,14 +391,25 @@ pub(crate) fn contained<R>(node: &Node, function: &str, run: impl FnOnce() -> Re
     }
 }
 
-/// Polls a user's future; a panic becomes an error that names the function.
-pub(crate) async fn contained_future<R>(
+/// Polls a user's future, in the trace of whoever calls this; a panic becomes an error that names the
+/// function.
+pub(crate) fn contained_future<R: 'static>(
     node: Node,
     function: &'static str,
-    mut future: Pin<Box<dyn Future<Output = R>>>,
+    future: Running<R>,
+) -> impl Future<Output = Result<R>> + 'static {
+    contained_in(Traced::current(), node, function, future)
+}
+
+async fn contained_in<R>(
+    traced: Traced,
+    node: Node,
+    function: &'static str,
+    mut future: Running<R>,
 ) -> Result<R> {
     let result = poll_fn(|task| {
         let _current = current::enter(&node);
+        let _traced = traced.enter();
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(task))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),

@@ -19,6 +19,8 @@ pub(crate) trait Occupant: Send + Sync {
     fn seat_type(&self) -> TypeId;
     /// The object's name on the wire.
     fn wire_name(&self) -> Cow<'static, str>;
+    /// Calls that wait in its queue.
+    fn queued(&self) -> usize;
     /// Ends it once what is queued has run.
     fn stop(&self);
     /// Answers once what is queued has run.
@@ -49,6 +51,10 @@ impl<T: Hosted> Occupant for Occupied<T> {
 
     fn wire_name(&self) -> Cow<'static, str> {
         T::wire_name()
+    }
+
+    fn queued(&self) -> usize {
+        self.seat.queued()
     }
 
     fn flush(&self, node: &Node, done: Flushed) {

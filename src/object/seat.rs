@@ -18,6 +18,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use tokio::sync::mpsc;
@@ -54,6 +55,8 @@ pub(crate) struct Seat<H: Actor<Context = Context<H>>> {
     /// Keeps the actor running: actix stops an actor whose last address is gone.
     addr: Addr<H>,
     jobs: mpsc::UnboundedSender<Job<H>>,
+    /// Jobs in the queue.
+    queued: Arc<AtomicUsize>,
     death: Arc<OnceLock<Death>>,
 }
 
@@ -64,20 +67,35 @@ impl<H: Actor<Context = Context<H>>> Seat<H> {
         let addr = context.address();
         let (jobs, queue) = mpsc::unbounded_channel();
         let death = Arc::new(OnceLock::new());
+        let queued = Arc::new(AtomicUsize::new(0));
         let (busy, idle) = mpsc::channel(1);
-        context.spawn(Pump { queue, death: death.clone(), stopping: false, busy: Some(busy), idle });
+        context.spawn(Pump {
+            queue,
+            queued: queued.clone(),
+            death: death.clone(),
+            stopping: false,
+            busy: Some(busy),
+            idle,
+        });
         let host = Host { future: Some(Box::pin(context.into_future(actor))), death: death.clone() };
         actix_rt::spawn(async move {
             let death = host.run(node).await;
             on_death(death);
         });
-        Seat { addr, jobs, death }
+        Seat { addr, jobs, queued, death }
     }
 
     /// Queues a job. It is dropped unrun if the actor dies first.
     pub(crate) fn queue(&self, job: Job<H>) {
+        // Counted first, so that the count never falls below zero.
+        self.queued.fetch_add(1, Ordering::Relaxed);
         // A refused job is dropped, and tells its caller so.
         let _ = self.jobs.send(job);
+    }
+
+    /// Jobs that have not begun.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
     }
 
     /// Where to look up why a job was dropped.
@@ -96,6 +114,7 @@ impl<H: Actor<Context = Context<H>>> Seat<H> {
 /// Drains the queue from inside the actor's context.
 struct Pump<H: Actor<Context = Context<H>>> {
     queue: mpsc::UnboundedReceiver<Job<H>>,
+    queued: Arc<AtomicUsize>,
     death: Arc<OnceLock<Death>>,
     /// Whether the actor ends with its queue, whoever still has its seat.
     stopping: bool,
@@ -118,19 +137,22 @@ impl<H: Actor<Context = Context<H>>> ActorFuture<H> for Pump<H> {
         // An atomic response runs: until it is done the actor takes nothing else.
         while let Some(busy) = this.busy.as_ref().filter(|_| !context.waiting()) {
             match this.queue.poll_recv(task) {
-                Poll::Ready(Some(job)) => match job(actor, context, busy) {
-                    Verdict::Fine => {}
-                    Verdict::Poisoned(text) => {
-                        // `terminate` skips `stopping`, which would run on a broken actor.
-                        let _ = this.death.set(Death::Panicked(text));
-                        context.terminate();
-                        return Poll::Ready(());
+                Poll::Ready(Some(job)) => {
+                    this.queued.fetch_sub(1, Ordering::Relaxed);
+                    match job(actor, context, busy) {
+                        Verdict::Fine => {}
+                        Verdict::Poisoned(text) => {
+                            // `terminate` skips `stopping`, which would run on a broken actor.
+                            let _ = this.death.set(Death::Panicked(text));
+                            context.terminate();
+                            return Poll::Ready(());
+                        }
+                        Verdict::Stop => {
+                            this.queue.close();
+                            this.stopping = true;
+                        }
                     }
-                    Verdict::Stop => {
-                        this.queue.close();
-                        this.stopping = true;
-                    }
-                },
+                }
                 Poll::Ready(None) => this.busy = None,
                 Poll::Pending => return Poll::Pending,
             }

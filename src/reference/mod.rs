@@ -18,6 +18,7 @@ pub use weak::WeakRRef;
 
 use crate::error::{Error, Result};
 use crate::node::construction::Construction;
+use crate::node::trace::Traced;
 use crate::node::{MessageSource, MessageTarget, NameRef, Node, Started, Waiter, short_name};
 use crate::object::occupant::Occupant;
 use crate::object::seat::Seat;
@@ -134,7 +135,10 @@ impl<T> RRef<T> {
             return run(Err(error));
         }
         let handle = self.handle.clone();
+        // It may have to wait until the object exists: its trace comes with it.
+        let traced = Traced::current();
         let waiter: Waiter = Box::new(move |occupant, counted| {
+            let _traced = traced.enter();
             match &occupant {
                 Ok(occupant) => run(Ok(&**occupant)),
                 Err(error) => run(Err(error.clone())),

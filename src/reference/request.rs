@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
+use tracing::Span;
 
 /// A call under way. Await it for the result.
 ///
@@ -27,6 +28,8 @@ pub struct Request<R> {
     state: State<R>,
     limit: Duration,
     timer: Timer,
+    /// What a subscriber sees of it: from the call to the result.
+    span: Span,
 }
 
 enum State<R> {
@@ -54,7 +57,7 @@ enum Timer {
 impl<R> Request<R> {
     fn new(node: &Node, state: State<R>) -> Request<R> {
         let limit = node.inner().config.default_timeout;
-        Request { node: node.clone(), state, limit, timer: Timer::Unset }
+        Request { node: node.clone(), state, limit, timer: Timer::Unset, span: Span::none() }
     }
 
     pub(crate) fn failed(node: &Node, error: Error) -> Request<R> {
@@ -67,7 +70,11 @@ impl<R> Request<R> {
 
     pub(crate) fn started(node: &Node, started: Result<Started>) -> Request<R> {
         match started {
-            Ok(Started { call_id, result }) => Request::new(node, State::Remote { call_id, result }),
+            Ok(Started { call_id, result, span }) => {
+                let mut request = Request::new(node, State::Remote { call_id, result });
+                request.span = span;
+                request
+            }
             Err(error) => Request::failed(node, error),
         }
     }
@@ -165,18 +172,34 @@ impl<R: Response> Future for Request<R> {
         };
         if let Poll::Ready(result) = result {
             this.state = State::Done;
+            this.ended(result.as_ref().err());
             return Poll::Ready(result);
         }
         if this.poll_timer(task).is_ready() {
             let limit = this.limit;
             this.cancel();
-            return Poll::Ready(Err(Error::Timeout(limit)));
+            let error = Error::Timeout(limit);
+            this.ended(Some(&error));
+            return Poll::Ready(Err(error));
         }
         Poll::Pending
     }
 }
 
 impl<R> Request<R> {
+    /// Counts how the call has ended, and ends its span.
+    fn ended(&mut self, error: Option<&Error>) {
+        let outcome = self.node.inner().outcomes.count(error);
+        self.end_span(outcome);
+    }
+
+    fn end_span(&mut self, outcome: &'static str) {
+        if !self.span.is_disabled() {
+            self.span.record("outcome", outcome);
+            self.span = Span::none();
+        }
+    }
+
     fn cancel(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Done);
         if let State::Remote { call_id, .. } = &state {
@@ -189,6 +212,16 @@ impl<R> Request<R> {
 
 impl<R> Drop for Request<R> {
     fn drop(&mut self) {
+        match &self.state {
+            State::Done => return,
+            State::Failed(error) => {
+                self.node.inner().outcomes.count(Some(error));
+            }
+            State::Local(_) | State::Remote { .. } => {
+                self.node.inner().outcomes.other("cancelled");
+                self.end_span("cancelled");
+            }
+        }
         self.cancel();
     }
 }

@@ -7,6 +7,7 @@ use super::{FunctionEntry, Placement, schema};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::node::construction::Construction;
+use crate::node::trace::Traced;
 use crate::object::invoke::{contained, contained_future};
 use crate::object::{Answer, Returns, Site};
 use crate::payload::{Incoming, Outgoing};
@@ -181,8 +182,9 @@ pub(crate) fn run<F, A, K>(
 {
     let name = type_name::<F>();
     if placement == Placement::Blocking && !F::ASYNC {
-        let on = node.clone();
+        let (on, traced) = (node.clone(), Traced::current());
         let work = move || {
+            let _traced = traced.enter();
             contained(&on, name, || match function.invoke(args) {
                 Invocation::Done(value) => Ok(value),
                 Invocation::Running(_) => Err(Error::Config(format!("`{name}` is async"))),
@@ -199,8 +201,8 @@ pub(crate) fn run<F, A, K>(
         Err(error) => done(Err(error)),
         Ok(Invocation::Done(value)) => done(Ok(value)),
         Ok(Invocation::Running(future)) => {
-            let node = node.clone();
-            actix_rt::spawn(async move { done(contained_future(node, name, future).await) });
+            let running = contained_future(node.clone(), name, future);
+            actix_rt::spawn(async move { done(running.await) });
         }
     }
 }

@@ -222,6 +222,16 @@ impl<M: Message> Outbound<M> {
         self.express.is_empty() && self.queue.is_empty()
     }
 
+    /// Messages that head their lines and wait for nothing but call credit. Looks at every message in
+    /// the usual case.
+    pub fn waiting_for_credit(&self) -> usize {
+        if self.calls_available() > 0 {
+            return 0;
+        }
+        let express = self.express.iter().filter(|(_, message)| !message.is_reply()).count();
+        express + self.small.calls.len() + self.large.calls.len()
+    }
+
     /// Bytes of all messages not emitted, including chunks that have gone already.
     pub fn bytes(&self) -> usize {
         self.bytes
