@@ -30,7 +30,7 @@ const SHARDS: u32 = 3;
 const VICTIM: u32 = 2;
 /// How long anything may take before the run has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The issue: clients must know within this.
+/// Seconds within which clients must know.
 const NOTICE: f64 = 10.0;
 
 /// A sharded key-value service, one process of which is killed.
