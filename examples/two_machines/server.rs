@@ -15,6 +15,11 @@ pub struct Write(pub String);
 #[rtype(result = "()")]
 pub struct Subscribe(pub RRef<Reader>);
 
+/// Somebody wants to be told no more.
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "()")]
+pub struct Unsubscribe(pub RRef<Reader>);
+
 /// A new line; sent to the readers.
 #[derive(Serialize, Deserialize, Message)]
 #[rtype(result = "()")]
@@ -22,7 +27,7 @@ pub struct Line(pub String);
 
 /// Lives on the server under the name `board`.
 #[derive(Default, Object)]
-#[object(messages(Write, Subscribe))]
+#[object(messages(Write, Subscribe, Unsubscribe))]
 pub struct Board {
     lines: usize,
     readers: Vec<RRef<Reader>>,
@@ -37,7 +42,7 @@ impl Handler<Write> for Board {
 
     fn handle(&mut self, Write(line): Write, _: &mut Self::Context) -> usize {
         self.lines += 1;
-        // Whoever has left is no reader any more.
+        // Whoever has died without a word is no reader any more.
         self.readers.retain(|reader| reader.do_send(Line(line.clone())).is_ok());
         self.lines
     }
@@ -48,6 +53,14 @@ impl Handler<Subscribe> for Board {
 
     fn handle(&mut self, Subscribe(reader): Subscribe, _: &mut Self::Context) {
         self.readers.push(reader);
+    }
+}
+
+impl Handler<Unsubscribe> for Board {
+    type Result = ();
+
+    fn handle(&mut self, Unsubscribe(reader): Unsubscribe, _: &mut Self::Context) {
+        self.readers.retain(|known| *known != reader);
     }
 }
 
