@@ -181,8 +181,14 @@ async fn leave(load: &Load, Member { node, counted }: Member) -> Result<usize> {
     })
     .await?;
     let answers: i64 = counted.iter().map(|one| one.answers.get()).sum();
-    let errors: Vec<String> = counted.iter().flat_map(|one| one.error.take()).map(|e| e.to_string()).collect();
-    println!("{} has left after {answers} answers; its {} counters: {}", node.name(), errors.len(), errors[0]);
+    let errors: Vec<String> =
+        counted.iter().flat_map(|one| one.error.take()).map(|e| e.to_string()).collect();
+    println!(
+        "{} has left after {answers} answers; its {} counters: {}",
+        node.name(),
+        errors.len(),
+        errors[0]
+    );
     Ok(errors.len())
 }
 

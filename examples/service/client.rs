@@ -1,8 +1,8 @@
 //! The client process: many clients of the service. It knows the interface crate and rref, and nothing
 //! of the servers.
 
-use rref::prelude::*;
 use rref::Event;
+use rref::prelude::*;
 use service_api::{Get, Len, MonitorApi, Put, Seen, ShardApi, shard_of};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -119,8 +119,7 @@ impl Service {
                 }
             }
         };
-        let found =
-            actix::clock::timeout(PATIENCE, find).await.unwrap_or(Err(Error::Timeout(PATIENCE)))?;
+        let found = actix::clock::timeout(PATIENCE, find).await.unwrap_or(Err(Error::Timeout(PATIENCE)))?;
         let mut known = self.shards[shard].borrow_mut();
         // Another client may have been faster.
         if known.shard.is_none() {
@@ -230,8 +229,7 @@ async fn client(service: Rc<Service>, id: usize) -> Result<(), Error> {
             }
         }
         // Whole rounds only: in the end every key is stored.
-        if after >= service.plan.calls_after && service.progress.borrow().recovered == service.plan.clients
-        {
+        if after >= service.plan.calls_after && service.progress.borrow().recovered == service.plan.clients {
             break;
         }
     }

@@ -180,7 +180,10 @@ async fn kill_and_replace(
     let (at, seen) = next(sight).await?;
     ensure!(seen == Seen::Recovered, "{seen:?} instead of a recovery");
     let recovery = (at - killed).as_secs_f64();
-    say(format!("after {recovery:.3} s a new process, {}, serves all of them", cluster.pids()[VICTIM as usize]));
+    say(format!(
+        "after {recovery:.3} s a new process, {}, serves all of them",
+        cluster.pids()[VICTIM as usize]
+    ));
     Ok((notice, recovery))
 }
 

@@ -113,7 +113,7 @@ impl Local {
 
         let mut children = Children::default();
         match self.bring_up(&driver, &mut children, world_size, &token).await {
-            Ok(()) => Ok(Cluster { node: driver, children, world_size, token, deadline: self.deadline }),
+            Ok(()) => Ok(Cluster { node: driver, children, deadline: self.deadline }),
             Err(error) => {
                 drop(children);
                 // The error at hand matters more than how well the driver ends.
@@ -178,7 +178,7 @@ async fn joins(driver: &Node, worker: &Worker, until: Instant, deadline: Duratio
 }
 
 /// Waits until some worker has ended, which none should, and says which and how.
-async fn first_end(children: impl Iterator<Item = &Worker> + Clone) -> Error {
+async fn first_end<'a>(children: impl Iterator<Item = &'a Worker> + Clone) -> Error {
     loop {
         for worker in children.clone() {
             match worker.status() {
@@ -233,8 +233,7 @@ pub(super) fn wrong_name(given: &str, used: &str) -> Error {
 pub struct Cluster {
     node: Node,
     children: Children,
-    world_size: u32,
-    token: super::Token,
+    /// How long a worker may take to join.
     deadline: Duration,
 }
 
@@ -294,7 +293,10 @@ impl Cluster {
             let reason = format!("this node still takes the killed one for alive after {:?}", self.deadline);
             return Err(Error::Launch { worker: name_of(rank), reason });
         }
-        self.children.spawn(rank, self.world_size, address_of(&self.node)?, &self.token)?;
+        // Not kept here as well: whatever is in a cluster is in its `Debug`, and the token is a secret.
+        let token = self.node.inner().config.token.0;
+        let world_size = u32::try_from(self.children.iter().len() + 1).unwrap_or(u32::MAX);
+        self.children.spawn(rank, world_size, address_of(&self.node)?, &token)?;
         let worker = self.worker(rank)?;
         let joined = tokio::select! {
             biased;
