@@ -1,8 +1,8 @@
 //! The client process: many clients of the service. It knows the interface crate and rref, and nothing
 //! of the servers.
 
-use rref::Event;
 use rref::prelude::*;
+use rref::{Event, Watch};
 use service_api::{Get, Len, MonitorApi, Put, Seen, ShardApi, shard_of};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -124,23 +124,9 @@ impl Service {
         // Another client may have been faster.
         if known.shard.is_none() {
             known.shard = Some(found.clone());
-            actix::spawn(self.clone().watch(shard, found.clone()));
+            actix::spawn(watch(found.watch(), shard, self.monitor.clone()));
         }
         Ok(found)
-    }
-
-    /// Waits for the end of a shard and tells the monitor.
-    async fn watch(self: Rc<Self>, shard: usize, object: RRef<ShardApi>) {
-        let mut watch = object.watch();
-        // The watch must not keep alive what it watches.
-        drop(object);
-        while let Some(event) = watch.next().await {
-            if let Event::Ended(error) = event
-                && is_loss(&error)
-            {
-                self.tell(Seen::Lost(shard, error.to_string()));
-            }
-        }
     }
 
     /// This reference is dead: the next call looks the name up again.
@@ -174,20 +160,32 @@ impl Service {
         }
     }
 
-    fn tell(&self, seen: Seen) {
-        if let Err(error) = self.monitor.do_send(seen) {
-            eprintln!("the monitor is lost: {error}");
-        }
-    }
-
     /// One more client has come so far: tells it when all have.
     fn one_more(&self, count: impl FnOnce(&mut Progress) -> &mut usize, all: Seen) {
         let mut progress = self.progress.borrow_mut();
         let count = count(&mut progress);
         *count += 1;
         if *count == self.plan.clients {
-            self.tell(all);
+            tell(&self.monitor, all);
         }
+    }
+}
+
+/// Waits for the end of a shard and tells the monitor if it was lost. Holds no reference to it, so that
+/// it is freed when the clients are done.
+async fn watch(mut watch: Watch, shard: usize, monitor: RRef<MonitorApi>) {
+    while let Some(event) = watch.next().await {
+        match event {
+            Event::Ended(Error::Gone(_)) => {}
+            Event::Ended(error) => tell(&monitor, Seen::Lost(shard, error.to_string())),
+            _ => {}
+        }
+    }
+}
+
+fn tell(monitor: &RRef<MonitorApi>, seen: Seen) {
+    if let Err(error) = monitor.do_send(seen) {
+        eprintln!("the monitor is lost: {error}");
     }
 }
 
@@ -200,6 +198,8 @@ async fn client(service: Rc<Service>, id: usize) -> Result<(), Error> {
     let mut answers = vec![0; shards];
     let (mut steady, mut recovered, mut after) = (false, false, 0);
     for round in 0.. {
+        // Only then is every key stored at its end.
+        let counts = recovered;
         for key in &keys {
             let shard = shard_of(key, shards);
             let losses = || service.shards[shard].borrow().losses;
@@ -228,8 +228,10 @@ async fn client(service: Rc<Service>, id: usize) -> Result<(), Error> {
                 after += 2;
             }
         }
-        // Whole rounds only: in the end every key is stored.
-        if after >= service.plan.calls_after && service.progress.borrow().recovered == service.plan.clients {
+        if counts
+            && after >= service.plan.calls_after
+            && service.progress.borrow().recovered == service.plan.clients
+        {
             break;
         }
     }

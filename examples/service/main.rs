@@ -176,7 +176,7 @@ async fn kill_and_replace(
     say(format!("after {notice:.3} s the clients knew: {reason}"));
 
     cluster.restart(VICTIM).await?;
-    open(&cluster.node().clone(), VICTIM).await?;
+    open(cluster.node(), VICTIM).await?;
     let (at, seen) = next(sight).await?;
     ensure!(seen == Seen::Recovered, "{seen:?} instead of a recovery");
     let recovery = (at - killed).as_secs_f64();
