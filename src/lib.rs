@@ -53,6 +53,8 @@ mod book {
     mod introduction {}
     #[doc = include_str!("../docs/src/model-parallel.md")]
     mod model_parallel {}
+    #[doc = include_str!("../docs/src/service.md")]
+    mod service {}
     #[doc = include_str!("../docs/src/how-a-call-travels.md")]
     mod how_a_call_travels {}
     #[doc = include_str!("../docs/src/errors.md")]

@@ -241,6 +241,22 @@ async fn killed_worker() {
     end(cluster).await;
 }
 
+async fn restarted_worker() {
+    let mut cluster = cluster(2).await;
+    let me = cluster.node().clone();
+    let (old, lost) = (cluster.pids(), me.remote("worker1", echo, (1,)).unwrap());
+    assert_eq!(lost.to_here().await, Ok(1));
+    bounded(cluster.restart(1)).await.unwrap();
+    assert_ne!(cluster.pids()[1], old[1]);
+    assert_eq!(cluster.pids()[2], old[2]);
+    // The name is the new process's, the object was the old one's.
+    assert_eq!(me.call("worker1", pid, ()).await, Ok(cluster.pids()[1]));
+    assert!(matches!(lost.to_here().await, Err(Error::OwnerDied { .. })));
+    assert!(matches!(cluster.restart(0).await, Err(Error::Config(_))));
+    drop(lost);
+    end(cluster).await;
+}
+
 async fn strangers_stay_out() {
     let cluster = cluster(1).await;
     let address = cluster.node().local_addr().unwrap();
@@ -353,6 +369,7 @@ fn main() -> Result<(), Error> {
     run("what_is_held_at_shutdown_is_reported", what_is_held_at_shutdown_is_reported());
     run("versions_side_by_side", versions_side_by_side());
     run("killed_worker", killed_worker());
+    run("restarted_worker", restarted_worker());
     run("strangers_stay_out", strangers_stay_out());
     run("no_cluster_inside_a_worker", no_cluster_inside_a_worker());
     run("dropping_the_cluster_ends_its_workers", dropping_the_cluster_ends_its_workers());

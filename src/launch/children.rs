@@ -44,12 +44,18 @@ struct Process {
 }
 
 impl Children {
-    /// Starts the worker of the next rank: this executable with our arguments.
+    /// Starts the worker with this rank, which is the next one or one whose process has ended: this
+    /// executable with our arguments.
     ///
     /// # Errors
     /// [`Error::Launch`] when the executable is not found or cannot be started.
-    pub(super) fn spawn(&mut self, world_size: u32, driver: SocketAddr, token: &Token) -> Result<(), Error> {
-        let rank = u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX);
+    pub(super) fn spawn(
+        &mut self,
+        rank: u32,
+        world_size: u32,
+        driver: SocketAddr,
+        token: &Token,
+    ) -> Result<(), Error> {
         let fail = |reason: String| Error::Launch { worker: name_of(rank), reason };
         let program = std::env::current_exe()
             .map_err(|error| fail(format!("the path of this executable is not known: {error}")))?;
@@ -66,16 +72,22 @@ impl Children {
             .spawn()
             .map_err(|error| fail(format!("cannot start {}: {error}", program.display())))?;
         let (pipe, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let pid = child.id();
         // Listed before anything can fail, so that it is killed and reaped in every case.
-        self.list.push(Worker {
-            rank,
-            pid: child.id(),
-            process: Mutex::new(Process { child, pipe }),
-            logs: Vec::new(),
-        });
-        let Some(worker) = self.list.last_mut() else {
-            return Err(fail("it was not kept".to_owned()));
+        let process = Mutex::new(Process { child, pipe });
+        let worker = Worker { rank, pid, process, logs: Vec::new() };
+        let place = index_of(rank).filter(|index| *index < self.list.len());
+        let index = match place {
+            Some(index) => {
+                self.list[index] = worker;
+                index
+            }
+            None => {
+                self.list.push(worker);
+                self.list.len() - 1
+            }
         };
+        let worker = &mut self.list[index];
         let no_thread = |error| fail(format!("no thread for its output: {error}"));
         if let Some(stdout) = stdout {
             worker.logs.push(logs::forward(&name_of(rank), stdout).map_err(no_thread)?);
@@ -96,9 +108,13 @@ impl Children {
 
     /// The worker with this rank; the starter, rank 0, is none.
     pub(super) fn get(&self, rank: u32) -> Option<&Worker> {
-        let index = usize::try_from(rank).ok()?.checked_sub(1)?;
-        self.list.get(index)
+        self.list.get(index_of(rank)?)
     }
+}
+
+/// Where the worker with this rank stands in the list; rank 0 is none.
+fn index_of(rank: u32) -> Option<usize> {
+    usize::try_from(rank).ok()?.checked_sub(1)
 }
 
 impl Drop for Children {

@@ -113,7 +113,7 @@ impl Local {
 
         let mut children = Children::default();
         match self.bring_up(&driver, &mut children, world_size, &token).await {
-            Ok(()) => Ok(Cluster { node: driver, children }),
+            Ok(()) => Ok(Cluster { node: driver, children, deadline: self.deadline }),
             Err(error) => {
                 drop(children);
                 // The error at hand matters more than how well the driver ends.
@@ -134,22 +134,25 @@ impl Local {
         if driver.name() != DRIVER {
             return Err(wrong_name(DRIVER, driver.name()));
         }
-        let address = driver.local_addr().and_then(|text| text.parse::<SocketAddr>().ok());
-        let Some(address) = address else {
-            return Err(Error::Config("the driver of a local cluster does not listen on TCP".to_owned()));
-        };
+        let address = address_of(driver)?;
         let until = Instant::now() + self.deadline;
-        for _ in 0..self.workers {
-            children.spawn(world_size, address, token)?;
+        for rank in 1..world_size {
+            children.spawn(rank, world_size, address, token)?;
         }
         let children = &*children;
         tokio::select! {
             // An exit is looked at first: it says more than a deadline that passed meanwhile.
             biased;
-            error = first_end(children) => Err(error),
+            error = first_end(children.iter()) => Err(error),
             joined = all_join(driver, children, until, self.deadline) => joined,
         }
     }
+}
+
+/// Where the workers find the driver.
+fn address_of(driver: &Node) -> Result<SocketAddr, Error> {
+    let address = driver.local_addr().and_then(|text| text.parse().ok());
+    address.ok_or_else(|| Error::Config("the driver of a local cluster does not listen on TCP".to_owned()))
 }
 
 /// Waits until every worker has joined the driver.
@@ -160,19 +163,24 @@ async fn all_join(
     deadline: Duration,
 ) -> Result<(), Error> {
     for worker in children.iter() {
-        let left = until.saturating_duration_since(Instant::now());
-        driver
-            .wait_for(&worker.name(), left)
-            .await
-            .map_err(|error| worker.fail(format!("has not joined within {deadline:?}: {error}; {HINT}")))?;
+        joins(driver, worker, until, deadline).await?;
     }
     Ok(())
 }
 
+/// Waits until this worker has joined the driver.
+async fn joins(driver: &Node, worker: &Worker, until: Instant, deadline: Duration) -> Result<(), Error> {
+    let left = until.saturating_duration_since(Instant::now());
+    driver
+        .wait_for(&worker.name(), left)
+        .await
+        .map_err(|error| worker.fail(format!("has not joined within {deadline:?}: {error}; {HINT}")))
+}
+
 /// Waits until some worker has ended, which none should, and says which and how.
-async fn first_end(children: &Children) -> Error {
+async fn first_end<'a>(children: impl Iterator<Item = &'a Worker> + Clone) -> Error {
     loop {
-        for worker in children.iter() {
+        for worker in children.clone() {
             match worker.status() {
                 Ok(None) => {}
                 Ok(Some(status)) => return worker.fail(format!("ended before it joined, {status}; {HINT}")),
@@ -225,6 +233,8 @@ pub(super) fn wrong_name(given: &str, used: &str) -> Error {
 pub struct Cluster {
     node: Node,
     children: Children,
+    /// How long a worker may take to join.
+    deadline: Duration,
 }
 
 impl Cluster {
@@ -265,6 +275,41 @@ impl Cluster {
         self.worker(rank)?.kill()
     }
 
+    /// Starts a new process in the place of the worker with this rank, and returns when it has joined.
+    /// The old one is killed if it still runs.
+    ///
+    /// The new node has the name and the rank of the old one and nothing else of it: its objects are
+    /// lost, and references to them stay dead. Other workers get to know it a moment later.
+    ///
+    /// # Errors
+    /// Those of [`Cluster::kill`]; [`Error::Launch`] when the worker could not be started, ended before
+    /// it joined, or did not join before the deadline that [`Local::deadline`] set. The cluster stays
+    /// as it is but for this worker.
+    pub async fn restart(&mut self, rank: u32) -> Result<(), Error> {
+        self.kill(rank)?;
+        let until = Instant::now() + self.deadline;
+        // The name is the old node's until this node knows that it is gone.
+        if self.node.wait_for_loss(&name_of(rank), self.deadline).await.is_err() {
+            let reason = format!("this node still takes the killed one for alive after {:?}", self.deadline);
+            return Err(Error::Launch { worker: name_of(rank), reason });
+        }
+        // Not kept here as well: whatever is in a cluster is in its `Debug`, and the token is a secret.
+        let token = self.node.inner().config.token.0;
+        let world_size = u32::try_from(self.children.iter().len() + 1).unwrap_or(u32::MAX);
+        self.children.spawn(rank, world_size, address_of(&self.node)?, &token)?;
+        let worker = self.worker(rank)?;
+        let joined = tokio::select! {
+            biased;
+            error = first_end(std::iter::once(worker)) => Err(error),
+            joined = joins(&self.node, worker, until, self.deadline) => joined,
+        };
+        if joined.is_err() {
+            // The error at hand matters more.
+            let _ = worker.kill();
+        }
+        joined
+    }
+
     /// Ends the cluster: shuts the driver node down, tells the workers to do the same, and waits
     /// until they have exited, 5 s at most; those that have not are killed.
     ///
@@ -275,7 +320,7 @@ impl Cluster {
     /// [`Error::Launch`] for the first worker that had to be killed or that failed while it shut
     /// down. No worker is left behind in that case either.
     pub async fn shutdown(self) -> Result<ShutdownReport, Error> {
-        let Cluster { node, children } = self;
+        let Cluster { node, children, .. } = self;
         let report = node.shutdown().await;
         let mut asked = Vec::new();
         for worker in children.iter() {

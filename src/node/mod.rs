@@ -294,6 +294,19 @@ impl Node {
         .await
     }
 
+    /// Waits until no node of that name is there: it has left or is known to be dead.
+    #[cfg(feature = "launch")]
+    pub(crate) async fn wait_for_loss(&self, peer: &str, limit: Duration) -> Result<()> {
+        let mut events = self.events();
+        let lost = || {
+            let state = self.lock();
+            let peer = state.by_name.get(peer).and_then(|uid| state.peers.get(uid));
+            peer.is_none_or(|peer| matches!(peer.link, peer::Link::Dead(_)))
+        };
+        let wait = async { while !lost() && events.next().await.is_some() {} };
+        tokio::time::timeout(limit, wait).await.map_err(|_| Error::Timeout(limit))
+    }
+
     async fn wait_until(&self, limit: Duration, reached: impl Fn(&State) -> bool) -> Result<()> {
         let wait = async {
             loop {
