@@ -74,6 +74,18 @@ impl Table {
         gauges.get(name).map_or(0.0, |value| f64::from_bits(value.load(Ordering::Relaxed)))
     }
 
+    /// Every metric that is published is described.
+    fn check_meanings(&self) {
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
+        let meanings = self.meanings.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in counters.keys().chain(gauges.keys()) {
+            let name = name.split('{').next().unwrap_or_default();
+            assert!(meanings.contains_key(name), "{name} is not described");
+        }
+        println!("{} metrics, each described; no label names an object, a call or a peer", meanings.len());
+    }
+
     fn print(&self) {
         for (name, value) in self.counters.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             println!("{name} {}", value.load(Ordering::Relaxed));
@@ -148,16 +160,7 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!(table.gauge("rref_peers_connected{node=\"driver\"}"), 1.0);
     assert!(table.counter("rref_bytes_sent_total{node=\"driver\"}") > 0);
 
-    // Every metric that is published is described.
-    let counters = table.counters.lock().unwrap_or_else(PoisonError::into_inner);
-    let gauges = table.gauges.lock().unwrap_or_else(PoisonError::into_inner);
-    let meanings = table.meanings.lock().unwrap_or_else(PoisonError::into_inner);
-    for name in counters.keys().chain(gauges.keys()) {
-        let name = name.split('{').next().unwrap_or_default();
-        assert!(meanings.contains_key(name), "{name} is not described");
-    }
-    println!("{} metrics, each described; no label names an object, a call or a peer", meanings.len());
-    drop((counters, gauges, meanings));
+    table.check_meanings();
 
     drop(account);
     driver.shutdown().await;

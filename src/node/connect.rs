@@ -78,6 +78,10 @@ impl Node {
                     _ => return,
                 }
             };
+            // The last attempt's Hello, if there was one, is no longer under way.
+            if let Some(Peer { link: Link::Dialing { greeted }, .. }) = self.lock().peers.get_mut(&uid) {
+                *greeted = false;
+            }
             let mut refused = !addresses.is_empty();
             let mut reason = "it has no address to dial and did not return".to_string();
             for address in &addresses {
@@ -463,7 +467,8 @@ impl State {
             let holder = self.by_name.get(name).filter(|uid| **uid != endpoint.uid);
             holder
                 .and_then(|uid| self.peers.get(uid))
-                .is_some_and(|peer| !matches!(peer.link, Link::Dead(_) | Link::Unreachable(_)))
+                // One that is known by hearsay only has shown no sign of life.
+                .is_some_and(|peer| matches!(peer.link, Link::Connected(_) | Link::Dialing { .. }))
         };
         if taken {
             return Err((RejectReason::NameTaken, format!("the name `{name}` is taken")));
