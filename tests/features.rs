@@ -82,6 +82,7 @@ fn reset(counter: &mut Counter) -> i64 {
     std::mem::take(&mut counter.0)
 }
 
+#[allow(clippy::ptr_arg)] // a method's first parameter is the object's own type
 async fn slow_sum(list: &Vec<i64>, k: i64) -> i64 {
     tokio::task::yield_now().await;
     list.iter().sum::<i64>() * k
@@ -123,11 +124,11 @@ fn node(name: &str, network: &Network) -> rref::Builder {
         .function_on(Placement::Blocking, blocking_thread)
 }
 
-async fn pair() -> (Node, Node, Network) {
+async fn pair() -> rref::Result<(Node, Node, Network)> {
     let network = Network::new();
-    let owner = node("owner", &network).start().await.unwrap();
-    let user = node("user", &network).join("owner").start().await.unwrap();
-    (owner, user, network)
+    let owner = node("owner", &network).start().await?;
+    let user = node("user", &network).join("owner").start().await?;
+    Ok((owner, user, network))
 }
 
 async fn leave(nodes: [&Node; 2]) {
@@ -139,7 +140,7 @@ async fn leave(nodes: [&Node; 2]) {
 
 #[actix::test]
 async fn streams_end_cancel_and_fail() {
-    let (owner, user, _) = pair().await;
+    let (owner, user, _) = pair().await.unwrap();
     for peer in ["owner", "user"] {
         let mut stream = user.call(peer, numbers, (1000,)).await.unwrap();
         let mut got = Vec::new();
@@ -165,7 +166,7 @@ async fn streams_end_cancel_and_fail() {
 
 #[actix::test]
 async fn a_slow_reader_holds_the_source_back() {
-    let (owner, user, _) = pair().await;
+    let (owner, user, _) = pair().await.unwrap();
     let mut stream = user.call("owner", numbers, (u64::MAX,)).await.unwrap();
     for n in 0..100 {
         assert_eq!(stream.next().await.unwrap().unwrap(), n);
@@ -183,7 +184,7 @@ async fn a_slow_reader_holds_the_source_back() {
 
 #[actix::test]
 async fn sharing_names_and_weak_references() {
-    let (owner, user, _) = pair().await;
+    let (owner, user, _) = pair().await.unwrap();
     let c = owner.host(Counter(1)).unwrap();
     c.share_with("user", "the counter").await.unwrap();
     let shared: RRef<Counter> = user.shared("the counter").await.unwrap();
@@ -210,7 +211,7 @@ async fn sharing_names_and_weak_references() {
 
 #[actix::test]
 async fn stop_and_scope_end_objects_that_are_held() {
-    let (owner, user, _) = pair().await;
+    let (owner, user, _) = pair().await.unwrap();
     for peer in ["owner", "user"] {
         let c = user.remote(peer, counter, (1,)).unwrap();
         let queued = c.send(Add(1));
@@ -232,7 +233,7 @@ async fn stop_and_scope_end_objects_that_are_held() {
 
 #[actix::test]
 async fn watching_tells_of_deaths_and_of_owners() {
-    let (owner, user, _) = pair().await;
+    let (owner, user, _) = pair().await.unwrap();
     let mut events = user.events();
     let c = user.remote("owner", counter, (1,)).unwrap();
     let mut watch = c.watch();
@@ -251,7 +252,7 @@ async fn watching_tells_of_deaths_and_of_owners() {
 
 #[actix::test]
 async fn copies_are_independent_and_pass_the_caller_by() {
-    let (owner, user, network) = pair().await;
+    let (owner, user, network) = pair().await.unwrap();
     let third = node("third", &network).join("user").join("owner").start().await.unwrap();
     let original = user.remote("owner", list, ()).unwrap();
     for peer in ["third", "owner", "user"] {
@@ -268,7 +269,7 @@ async fn copies_are_independent_and_pass_the_caller_by() {
 
 #[actix::test]
 async fn methods_of_every_kind() {
-    let (owner, user, _) = pair().await;
+    let (owner, user, _) = pair().await.unwrap();
     for peer in ["owner", "user"] {
         let v = user.remote(peer, list, ()).unwrap();
         assert_eq!(v.apply(push, (4,)).await.unwrap(), 4);
@@ -289,7 +290,7 @@ async fn methods_of_every_kind() {
 
 #[actix::test]
 async fn placement_decides_the_thread() {
-    let (owner, user, _) = pair().await;
+    let (owner, user, _) = pair().await.unwrap();
     for peer in ["owner", "user"] {
         let here = thread();
         assert_eq!(user.call(peer, thread, ()).await.unwrap(), here);
