@@ -45,16 +45,15 @@ fn paint_losses<'a>(area: &Area<'a>, summary: &Summary) -> Painted<'a> {
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
-        .build_cartesian_2d(1.0..f64::from(summary.epochs.max(2)), 0.0..highest)?;
+        .build_cartesian_2d(1..summary.epochs.max(2), 0.0..highest)?;
     chart
         .configure_mesh()
         .x_desc("epoch")
         .y_desc("mean training loss")
-        .x_label_formatter(&|epoch| format!("{epoch:.0}"))
         .label_style(("sans-serif", 18))
         .light_line_style(WHITE)
         .draw()?;
-    let points: Vec<_> = (1u32..).map(f64::from).zip(summary.losses.iter().copied()).collect();
+    let points: Vec<_> = (1..).zip(summary.losses.iter().copied()).collect();
     chart.draw_series(LineSeries::new(points.iter().copied(), FORWARD.stroke_width(2)))?;
     chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, FORWARD.filled())))?;
     Ok(())
@@ -101,7 +100,10 @@ fn paint_stages<'a>(area: &Area<'a>, summary: &Summary, timelines: &[Vec<Span>])
             Op::Backward(micro) => (BACKWARD, micro),
         };
         chart.draw_series([Rectangle::new(corners, color.filled())])?;
-        chart.draw_series([Rectangle::new(corners, WHITE)])?;
+        // A border would hide what is hardly wider than itself.
+        if corners[1].0 - corners[0].0 > end / 300.0 {
+            chart.draw_series([Rectangle::new(corners, WHITE)])?;
+        }
         let middle = ((corners[0].0 + corners[1].0) / 2.0, row(k) - 0.5);
         // A number needs room: about a hundredth of the width.
         if corners[1].0 - corners[0].0 > end / 100.0 {
