@@ -395,17 +395,13 @@ impl<T: Hosted> RRef<T> {
     }
 }
 
-// The bounds are the methods', since the compiler has advice on those only.
-impl<T: Object> RRef<T> {
+impl<T: Snapshot> RRef<T> {
     /// As [`RRef::to_here`], on a thread that runs no tasks; easy to debug.
     ///
     /// # Errors
     /// [`Error::WouldBlockRuntime`] on a thread of an actix or tokio runtime, at once, instead of a
     /// deadlock; [`Error::Timeout`] after `limit`; else as [`RRef::send`].
-    pub fn fetch(&self, limit: Duration) -> Result<T::Snapshot>
-    where
-        T: Snapshot,
-    {
+    pub fn fetch(&self, limit: Duration) -> Result<T::Snapshot> {
         self.to_here().timeout(limit).blocking()
     }
 
@@ -416,10 +412,7 @@ impl<T: Object> RRef<T> {
     ///
     /// # Errors
     /// As [`RRef::send`].
-    pub fn to_here(&self) -> Request<T::Snapshot>
-    where
-        T: Snapshot,
-    {
+    pub fn to_here(&self) -> Request<T::Snapshot> {
         let node = self.node();
         if self.is_local() {
             let (reply, result) = oneshot::channel();
