@@ -69,6 +69,10 @@ fn bad_numbers() -> Streaming<u64> {
     Streaming::from_iter((0..).map(|n| if n < 3 { n } else { panic!("three") }))
 }
 
+fn sleepy(time: Duration) {
+    std::thread::sleep(time);
+}
+
 fn list() -> Vec<i64> {
     vec![1, 2, 3]
 }
@@ -115,6 +119,7 @@ fn node(name: &str, network: &Network) -> rref::Builder {
         .function(numbers)
         .function(bad_numbers)
         .function(list)
+        .function(sleepy)
         .method(push)
         .method(reset)
         .method(slow_sum)
@@ -312,6 +317,11 @@ fn blocking_calls_serve_programs_that_are_not_async() {
     let v = user.remote("owner", list, ()).unwrap();
     assert_eq!(v.fetch(Duration::from_secs(10)).unwrap(), [1, 2, 3]);
     assert_eq!(user.call("owner", numbers, (3,)).blocking().map(drop), Ok(()));
+    // A node whose own thread is stuck cannot keep a call beyond its limit.
+    let stuck = user.call("user", sleepy, (Duration::from_secs(2),));
+    let limit = Duration::from_millis(50);
+    assert_eq!(v.fetch(limit), Err(Error::Timeout(limit)));
+    drop(stuck);
     let inside = actix::System::new().block_on(async { v.fetch(Duration::from_secs(10)) });
     assert_eq!(inside, Err(Error::WouldBlockRuntime));
     drop(v);

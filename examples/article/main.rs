@@ -86,10 +86,11 @@ async fn rows(node: &Node) -> anyhow::Result<()> {
     println!("copy: owned by {}, {}", copy.owner(), copy.to_here().await?.view());
 
     // fetch(): synchronous, easy to debug. PyTorch: to_here(), which always blocks.
+    // It blocks its thread, so it has one that runs no tasks.
     let handle = sum.clone();
-    let fetched = std::thread::spawn(move || handle.fetch(Duration::from_secs(10)));
-    let fetched = fetched.join().map_err(|_| anyhow::anyhow!("the thread panicked"))??;
-    println!("fetch: {}", fetched.view());
+    let (fetched, result) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || fetched.send(handle.fetch(Duration::from_secs(10))));
+    println!("fetch: {}", result.await??.view());
 
     // share(): several workers use one object without a copy. PyTorch: the RRef as an argument.
     sum.share_with("worker2", "the sum").await?;

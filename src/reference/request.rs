@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
@@ -131,10 +131,21 @@ impl<R: Response> Request<R> {
         }
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut task = Context::from_waker(&waker);
+        // This thread keeps the time itself: the node's may be the one that is stuck.
+        self.timer = Timer::Never;
+        let deadline = Instant::now().checked_add(self.limit);
         loop {
-            match Pin::new(&mut self).poll(&mut task) {
-                Poll::Ready(result) => return result,
-                Poll::Pending => std::thread::park(),
+            if let Poll::Ready(result) = Pin::new(&mut self).poll(&mut task) {
+                return result;
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => std::thread::park(),
+                Some(Duration::ZERO) => {
+                    let limit = self.limit;
+                    self.cancel();
+                    return Err(Error::Timeout(limit));
+                }
+                Some(left) => std::thread::park_timeout(left),
             }
         }
     }
