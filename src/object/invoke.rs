@@ -262,6 +262,29 @@ impl<H: Actor, R> ActorFuture<H> for InTrace<H, R> {
     }
 }
 
+/// Queues something to do with a host, unless nobody waits for it any more when its turn comes.
+fn when_wanted<H, R, C>(
+    seat: &Seat<H>,
+    node: &Node,
+    completion: C,
+    run: impl FnOnce(&mut H, &Node, Owed<R, C>) -> Verdict + Send + 'static,
+) where
+    H: Actor<Context = Context<H>>,
+    R: Send + 'static,
+    C: Completion<R>,
+{
+    let owed = Owed::new(completion, seat.death());
+    let (node, traced) = (node.clone(), Traced::current());
+    seat.queue(Box::new(move |host, _, _| {
+        let _traced = traced.enter();
+        if owed.cancelled() {
+            owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
+            return Verdict::Fine;
+        }
+        run(host, &node, owed)
+    }));
+}
+
 /// Queues a function that runs against `&T` in its actor's context.
 pub(crate) fn apply<T, R, C>(
     seat: &Seat<T::Host>,
@@ -274,19 +297,8 @@ pub(crate) fn apply<T, R, C>(
     R: Send + 'static,
     C: Completion<R>,
 {
-    let owed = Owed::new(completion, seat.death());
-    let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _, _| {
-        let _traced = traced.enter();
-        if owed.cancelled() {
-            owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
-        } else {
-            // It has the object by shared reference only: a panic leaves the object as it was.
-            let result = contained(&node, function, || run(T::get(host)));
-            owed.complete(result);
-        }
-        Verdict::Fine
-    }));
+    // It has the object by shared reference only: a panic leaves the object as it was.
+    with_host(seat, node, function, |host| run(T::get(host)), completion);
 }
 
 /// A user's future under way on the current arbiter.
@@ -304,15 +316,8 @@ pub(crate) fn apply_async<H, R, C>(
     R: Send + 'static,
     C: Completion<R>,
 {
-    let owed = Owed::new(completion, seat.death());
-    let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _, _| {
-        let _traced = traced.enter();
-        if owed.cancelled() {
-            owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
-            return Verdict::Fine;
-        }
-        match contained(&node, function, || start(host, &node)) {
+    when_wanted(seat, node, completion, move |host, node, owed| {
+        match contained(node, function, || start(host, node)) {
             Err(error) => owed.complete(Err(error)),
             Ok(running) => {
                 let running = contained_future(node.clone(), function, running);
@@ -320,7 +325,7 @@ pub(crate) fn apply_async<H, R, C>(
             }
         }
         Verdict::Fine
-    }));
+    });
 }
 
 /// Queues a function that may change the object: its panic ends the object.
@@ -335,15 +340,8 @@ pub(crate) fn apply_mut<H, R, C>(
     R: Send + 'static,
     C: Completion<R>,
 {
-    let owed = Owed::new(completion, seat.death());
-    let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _, _| {
-        let _traced = traced.enter();
-        if owed.cancelled() {
-            owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
-            return Verdict::Fine;
-        }
-        match contained(&node, function, || run(host)) {
+    when_wanted(seat, node, completion, move |host, node, owed| {
+        match contained(node, function, || run(host)) {
             Err(Error::Remote { kind: RemoteKind::Panic, message, .. }) => {
                 owed.complete(Err(Error::ObjectDied { reason: message.clone() }));
                 Verdict::Poisoned(message)
@@ -353,10 +351,10 @@ pub(crate) fn apply_mut<H, R, C>(
                 Verdict::Fine
             }
         }
-    }));
+    });
 }
 
-/// Queues something to do with the host itself.
+/// Queues something to do with the host itself, which a panic leaves as it was.
 pub(crate) fn with_host<H, R, C>(
     seat: &Seat<H>,
     node: &Node,
@@ -368,18 +366,10 @@ pub(crate) fn with_host<H, R, C>(
     R: Send + 'static,
     C: Completion<R>,
 {
-    let owed = Owed::new(completion, seat.death());
-    let (node, traced) = (node.clone(), Traced::current());
-    seat.queue(Box::new(move |host, _, _| {
-        let _traced = traced.enter();
-        if owed.cancelled() {
-            owed.complete(Err(Error::Timeout(std::time::Duration::ZERO)));
-        } else {
-            let result = contained(&node, what, || run(host));
-            owed.complete(result);
-        }
+    when_wanted(seat, node, completion, move |host, node, owed| {
+        owed.complete(contained(node, what, || run(host)));
         Verdict::Fine
-    }));
+    });
 }
 
 /// Runs user code; a panic becomes an error that names the function.
