@@ -5,6 +5,7 @@ use super::Node;
 use super::events::NodeEvent;
 use super::peer::{Link, Peer};
 use super::state::State;
+use crate::error::Result;
 use rref_core::NodeUid;
 use rref_core::session::Class;
 use rref_core::wire::{Frame, PeerInfo};
@@ -24,19 +25,25 @@ impl State {
             .collect();
         for other in others {
             let uid = other.uid;
-            self.tell(newcomer, other);
-            self.tell(uid, info.clone());
+            self.spread_one(newcomer, other);
+            self.spread_one(uid, info.clone());
+        }
+    }
+
+    /// Tells `to` of a node, and has it sent at once. News that cannot be encoded are nobody's loss.
+    fn spread_one(&mut self, to: NodeUid, info: PeerInfo) {
+        if self.tell(to, info).is_ok() {
+            self.wake(to);
         }
     }
 
     /// Tells `to` of a node, once in a session.
-    fn tell(&mut self, to: NodeUid, info: PeerInfo) {
-        if let Some(peer) = self.peers.get_mut(&to)
-            && peer.told.insert(info.uid)
-            && peer.push(Class::Control, &Frame::Peer(info)).is_ok()
-        {
-            self.wake(to);
-        }
+    ///
+    /// # Errors
+    /// [`Error::Encode`](crate::Error::Encode).
+    pub(crate) fn tell(&mut self, to: NodeUid, info: PeerInfo) -> Result<()> {
+        let Some(peer) = self.peers.get_mut(&to) else { return Ok(()) };
+        if peer.told.insert(info.uid) { peer.push(Class::Control, &Frame::Peer(info)) } else { Ok(()) }
     }
 
     /// A member tells of a node.
@@ -54,7 +61,7 @@ impl State {
         // A name that is known keeps its node until that one is lost; it is told of its rival.
         let holder = self.by_name.get(&info.name).copied().filter(|holder| self.is_alive(*holder));
         match holder {
-            Some(holder) => self.tell(holder, info.clone()),
+            Some(holder) => self.spread_one(holder, info.clone()),
             None if info.name != self.name => drop(self.by_name.insert(info.name.clone(), uid)),
             None => {}
         }

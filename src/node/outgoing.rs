@@ -441,11 +441,7 @@ impl State {
                 continue;
             }
             let Some(info) = self.peers.get(&owner).map(|peer| peer.info.clone()) else { continue };
-            if let Some(peer) = self.peers.get_mut(&to)
-                && peer.told.insert(owner)
-            {
-                peer.push(Class::Control, &Frame::Peer(info))?;
-            }
+            self.tell(to, info)?;
         }
         Ok(())
     }

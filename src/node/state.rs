@@ -234,7 +234,6 @@ impl State {
         if matches!(peer.link, Link::Dead(_)) {
             return;
         }
-        let name = peer.info.name.clone();
         peer.link = Link::Dead(reason.clone());
         peer.lane.disconnected();
         let waker = peer.waker.take();

@@ -101,11 +101,11 @@ pub(crate) struct MessageEntry {
 }
 
 /// Where the result of a call on the same node goes.
-pub(crate) type LocalReply<R> = oneshot::Sender<Result<R>>;
+pub(crate) type ResultSender<R> = oneshot::Sender<Result<R>>;
 
 /// How a message reaches a host on the same node: without encoding.
 pub(crate) struct LocalMessage<M: RemoteMessage> {
-    pub(crate) send: fn(&dyn Any, &Node, M, LocalReply<M::Result>),
+    pub(crate) send: fn(&dyn Any, &Node, M, ResultSender<M::Result>),
     pub(crate) cast: fn(&dyn Any, &Node, M),
     pub(crate) create: fn(&dyn Any, &Node, M, Construction),
 }
