@@ -2,6 +2,7 @@
 
 use rref::prelude::*;
 use rref::{Event, Gone, NodeEvent, Placement, Snapshot, Streaming, transport::Network};
+use std::sync::Barrier;
 use std::time::Duration;
 
 #[derive(Serialize, Deserialize, Message)]
@@ -69,8 +70,13 @@ fn bad_numbers() -> Streaming<u64> {
     Streaming::from_iter((0..).map(|n| if n < 3 { n } else { panic!("three") }))
 }
 
-fn sleepy(time: Duration) {
-    std::thread::sleep(time);
+/// Passed once the thread of the node is stuck, and once it may go on.
+static STUCK: Barrier = Barrier::new(2);
+static GO_ON: Barrier = Barrier::new(2);
+
+fn stick() {
+    STUCK.wait();
+    GO_ON.wait();
 }
 
 fn list() -> Vec<i64> {
@@ -119,7 +125,7 @@ fn node(name: &str, network: &Network) -> rref::Builder {
         .function(numbers)
         .function(bad_numbers)
         .function(list)
-        .function(sleepy)
+        .function(stick)
         .method(push)
         .method(reset)
         .method(slow_sum)
@@ -318,10 +324,12 @@ fn blocking_calls_serve_programs_that_are_not_async() {
     assert_eq!(v.fetch(Duration::from_secs(10)).unwrap(), [1, 2, 3]);
     assert_eq!(user.call("owner", numbers, (3,)).blocking().map(drop), Ok(()));
     // A node whose own thread is stuck cannot keep a call beyond its limit.
-    let stuck = user.call("user", sleepy, (Duration::from_secs(2),));
+    let stuck = user.call("user", stick, ());
+    STUCK.wait();
     let limit = Duration::from_millis(50);
     assert_eq!(v.fetch(limit), Err(Error::Timeout(limit)));
-    drop(stuck);
+    GO_ON.wait();
+    assert_eq!(stuck.blocking(), Ok(()));
     let inside = actix::System::new().block_on(async { v.fetch(Duration::from_secs(10)) });
     assert_eq!(inside, Err(Error::WouldBlockRuntime));
     drop(v);

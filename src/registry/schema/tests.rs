@@ -232,9 +232,7 @@ fn a_large_recursive_family_takes_no_time() {
         Vec<K>,
         Vec<L>,
     );
-    let start = std::time::Instant::now();
     assert_eq!(id::<All>(), id::<All>());
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 #[test]
