@@ -211,7 +211,7 @@ async fn frames_before_a_bad_one_count() {
 async fn frame_out_of_order() {
     let cluster = Cluster::start().await;
     let mut peer = cluster.peer().await;
-    peer.send_bytes(&frame_bytes(3, 0, 0, &Frame::Credit { calls: 1 << 20 })).await;
+    peer.send_bytes(&frame_bytes(3, 0, 0, &Frame::Credit { calls: 1 << 20, bytes: 1 << 30 })).await;
     cluster.expect_closed(peer, "frame 3").await;
 }
 
@@ -228,7 +228,7 @@ async fn ack_of_frames_never_sent() {
 async fn stamp_that_acks_frames_never_sent() {
     let cluster = Cluster::start().await;
     let mut peer = cluster.peer().await;
-    peer.send_bytes(&frame_bytes(1, 77, 0, &Frame::Credit { calls: 1 << 20 })).await;
+    peer.send_bytes(&frame_bytes(1, 77, 0, &Frame::Credit { calls: 1 << 20, bytes: 1 << 30 })).await;
     cluster.expect_closed(peer, "77").await;
 }
 

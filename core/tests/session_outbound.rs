@@ -3,7 +3,7 @@
 // A failed unwrap is a failed test, in its helpers too.
 #![allow(clippy::unwrap_used)]
 
-use rref_core::session::{Emit, Grant, Message, Outbound, OutboundLimits, Violation};
+use rref_core::session::{Credit, Emit, Grant, Message, Outbound, OutboundLimits, Violation};
 use rref_core::{NodeUid, ObjectId};
 
 const LIMITS: OutboundLimits =
@@ -41,6 +41,9 @@ impl Message for Msg {
     fn bytes(&self) -> usize {
         self.inline + self.parts.iter().sum::<usize>()
     }
+    fn credit_bytes(&self) -> u64 {
+        self.bytes() as u64
+    }
     fn parts(&self) -> usize {
         self.parts.len()
     }
@@ -50,6 +53,11 @@ impl Message for Msg {
     fn element_size(&self, _: usize) -> usize {
         self.element
     }
+}
+
+/// Credit for so many calls, of any size.
+fn calls(calls: u64) -> Credit {
+    Credit { calls, bytes: u64::MAX }
 }
 
 /// A small call.
@@ -71,7 +79,7 @@ fn large(message: Msg) -> Msg {
 
 fn queue(messages: impl IntoIterator<Item = Msg>) -> Outbound<Msg> {
     let mut outbound = Outbound::new(LIMITS);
-    outbound.credit(u64::MAX);
+    outbound.credit(calls(u64::MAX));
     for message in messages {
         outbound.submit(message);
     }
@@ -97,7 +105,7 @@ fn submission_order_if_nothing_else_counts() {
     assert_eq!((outbound.len(), outbound.bytes()), (5, 5));
     assert_eq!(all(&mut outbound), ["1", "2", "3", "4", "5"]);
     assert!(outbound.is_empty());
-    assert_eq!((outbound.bytes(), outbound.calls_sent()), (0, 4));
+    assert_eq!((outbound.bytes(), outbound.sent().calls), (0, 4));
 }
 
 #[test]
@@ -227,15 +235,15 @@ fn credit_holds_calls_not_replies() {
         outbound.submit(message);
     }
     assert_eq!(all(&mut outbound), ["2", "1/0@0+100", "1/0@100+100", "1/0@200+50", "5 after 1"]);
-    outbound.credit(2);
-    outbound.credit(1);
+    outbound.credit(calls(2));
+    outbound.credit(calls(1));
     assert_eq!(all(&mut outbound), ["1", "3"]);
-    outbound.credit(3);
+    outbound.credit(calls(3));
     assert_eq!(next(&mut outbound, usize::MAX).unwrap(), "2/0@0+100", "the credit is reserved");
-    assert_eq!(outbound.calls_sent(), 2);
-    outbound.credit(4);
+    assert_eq!(outbound.sent().calls, 2);
+    outbound.credit(calls(4));
     assert_eq!(all(&mut outbound), ["6", "2/0@100+100", "2/0@200+50", "4 after 2"]);
-    assert_eq!(outbound.calls_sent(), 4);
+    assert_eq!(outbound.sent().calls, 4);
 }
 
 #[test]
@@ -248,7 +256,7 @@ fn what_waits_for_credit_is_counted() {
     outbound.submit(call(4, 7));
     assert_eq!(next(&mut outbound, usize::MAX).unwrap(), "2");
     assert_eq!(outbound.waiting_for_credit(), 2, "4 waits for 1 first of all");
-    outbound.credit(1);
+    outbound.credit(calls(1));
     assert_eq!(outbound.waiting_for_credit(), 0);
 }
 
@@ -260,7 +268,7 @@ fn last_credit_goes_to_the_first() {
     outbound.submit(call(3, 3));
     let mut order = vec![];
     for limit in 1..=3 {
-        outbound.credit(limit);
+        outbound.credit(calls(limit));
         order.extend(all(&mut outbound).into_iter().filter(|emitted| !emitted.contains('/')));
     }
     assert_eq!(order, ["1", "2 after 1", "3"]);
@@ -288,7 +296,7 @@ fn withdrawn_head_lets_the_next_go() {
     let mut outbound = Outbound::new(LIMITS);
     let first = outbound.submit(large(call(1, 7)));
     outbound.submit(call(2, 7));
-    outbound.credit(1);
+    outbound.credit(calls(1));
     outbound.withdraw(first);
     assert_eq!(all(&mut outbound), ["2"]);
 }
@@ -321,32 +329,81 @@ fn a_long_queue_behind_a_large_message() {
 }
 
 #[test]
+fn credit_in_bytes_holds_calls_once_it_is_used_up() {
+    let mut outbound = Outbound::new(LIMITS);
+    for message in [large(call(1, 1)), call(2, 2), call(3, 3), reply(4), large(call(5, 5))] {
+        outbound.submit(message);
+    }
+    outbound.credit(Credit { calls: 9, bytes: 100 });
+    // The large one may go, and small ones pass it: its bytes are spent only when it is complete.
+    let emitted = ["2", "3", "4", "1/0@0+100", "2/0@0+100", "1/0@100+100", "2/0@100+100"];
+    let rest = ["1/0@200+50", "1 after 1", "2/0@200+50", "5 after 2"];
+    assert_eq!(all(&mut outbound), [&emitted[..], &rest].concat());
+    assert_eq!(outbound.sent(), Credit { calls: 4, bytes: 504 });
+    outbound.submit(call(6, 6));
+    outbound.submit(large(call(7, 7)));
+    outbound.credit(Credit { calls: 9, bytes: 504 });
+    assert_eq!(all(&mut outbound), [""; 0]);
+    assert_eq!(outbound.waiting_for_credit(), 2);
+    outbound.submit(call(8, 8));
+    outbound.credit(Credit { calls: 9, bytes: 505 });
+    assert_eq!(outbound.waiting_for_credit(), 0);
+    let last = all(&mut outbound);
+    assert_eq!((&*last[0], &*last[4]), ("6", "7 after 3"), "one byte lets a transfer open");
+    assert_eq!(last.len(), 5, "but only one small call go");
+}
+
+/// A grant of so many calls, of any size.
+fn grant_of(calls: u64) -> Grant {
+    Grant::new(Credit { calls, bytes: u64::MAX })
+}
+
+#[test]
 fn grant_announces_by_quarters() {
-    let mut grant = Grant::new(8);
-    assert_eq!(grant.granted(), 8);
-    (0..8).for_each(|_| grant.received().unwrap());
-    assert_eq!(grant.received(), Err(Violation { granted: 8 }));
-    assert_eq!(grant.unfinished(), 8);
-    grant.done();
-    assert_eq!(grant.update(), None);
-    grant.done();
-    assert_eq!(grant.update(), Some(10));
-    assert_eq!(grant.update(), None);
-    grant.received().unwrap();
-    grant.received().unwrap();
-    assert_eq!(grant.received(), Err(Violation { granted: 10 }));
-    (0..20).for_each(|_| grant.done());
-    assert_eq!(grant.unfinished(), 0);
-    assert_eq!(grant.update(), Some(18));
+    let mut grant = grant_of(8);
+    let announced = |grant: &mut Grant| grant.update().map(|limit| limit.calls);
+    assert_eq!(grant.granted(), calls(8));
+    (0..8).for_each(|_| grant.received(1, false).unwrap());
+    assert_eq!(grant.received(1, false), Err(Violation { granted: calls(8) }));
+    assert_eq!(grant.received(1, true), Err(Violation { granted: calls(8) }));
+    assert_eq!(grant.unfinished(), Credit { calls: 8, bytes: 8 });
+    grant.done(1);
+    assert_eq!(announced(&mut grant), None);
+    grant.done(1);
+    assert_eq!(announced(&mut grant), Some(10));
+    assert_eq!(announced(&mut grant), None);
+    grant.received(1, false).unwrap();
+    grant.received(1, false).unwrap();
+    assert_eq!(grant.received(1, false), Err(Violation { granted: calls(10) }));
+    (0..20).for_each(|_| grant.done(1));
+    assert_eq!(grant.unfinished(), Credit::default());
+    assert_eq!(announced(&mut grant), Some(18));
+}
+
+#[test]
+fn grant_in_bytes() {
+    let mut grant = Grant::new(Credit { calls: 100, bytes: 1000 });
+    grant.received(999, false).unwrap();
+    grant.received(5000, false).unwrap();
+    let granted = Credit { calls: 100, bytes: 1000 };
+    assert_eq!(grant.received(0, false), Err(Violation { granted }));
+    grant.received(70, true).unwrap();
+    assert_eq!(grant.unfinished(), Credit { calls: 3, bytes: 6069 });
+    grant.done(70);
+    assert_eq!(grant.update(), None, "a quarter is 250");
+    grant.done(5000);
+    assert_eq!(grant.update(), Some(Credit { calls: 102, bytes: 6070 }));
+    grant.received(1, false).unwrap();
+    assert_eq!(grant.received(1, false), Err(Violation { granted: Credit { calls: 102, bytes: 6070 } }));
 }
 
 #[test]
 fn grant_of_one() {
-    let mut grant = Grant::new(0);
+    let mut grant = Grant::new(Credit::default());
     for limit in 2..5 {
-        grant.received().unwrap();
-        assert!(grant.received().is_err());
-        grant.done();
-        assert_eq!(grant.update(), Some(limit));
+        grant.received(1, false).unwrap();
+        assert!(grant.received(1, false).is_err());
+        grant.done(1);
+        assert_eq!(grant.update(), Some(Credit { calls: limit, bytes: limit }));
     }
 }

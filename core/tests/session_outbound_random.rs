@@ -1,7 +1,7 @@
 //! The queue of outgoing messages against a model that looks at every pair of messages.
 
 use proptest::prelude::*;
-use rref_core::session::{Emit, Message, Outbound, OutboundLimits, Ticket};
+use rref_core::session::{Credit, Emit, Message, Outbound, OutboundLimits, Ticket};
 use rref_core::{NodeUid, ObjectId};
 use std::collections::BTreeMap;
 
@@ -35,6 +35,9 @@ impl Message for Msg {
     }
     fn bytes(&self) -> usize {
         self.inline + self.parts.iter().sum::<usize>()
+    }
+    fn credit_bytes(&self) -> u64 {
+        self.bytes() as u64
     }
     fn parts(&self) -> usize {
         self.parts.len()
@@ -71,8 +74,8 @@ struct Model {
     transfers: BTreeMap<u32, Progress>,
     /// The transfer whose last chunk has gone.
     finished: Option<u32>,
-    limit: u64,
-    calls: u64,
+    limit: Credit,
+    sent: Credit,
     emitted: usize,
     /// Bytes of small messages gone since the last chunk.
     small_run: usize,
@@ -94,7 +97,8 @@ impl Model {
 
     /// Small messages that wait for nothing but room, if so much credit is reserved.
     fn small_ready(&self, reserved: u64) -> Vec<usize> {
-        let credit = self.limit.saturating_sub(self.calls + reserved) > 0;
+        let calls = self.limit.calls.saturating_sub(self.sent.calls + reserved) > 0;
+        let credit = calls && self.sent.bytes < self.limit.bytes;
         let ready = |m: &&Msg| m.parts.is_empty() && (m.reply || credit) && !self.held_up(m.name);
         self.waiting.values().filter(ready).map(|m| m.name).collect()
     }
@@ -112,8 +116,10 @@ impl Model {
             self.small_run += message.inline;
         }
         if !message.reply {
-            self.calls += 1;
-            assert!(self.calls <= self.limit, "without credit");
+            assert!(transfer != 0 || self.sent.bytes < self.limit.bytes, "without credit");
+            self.sent.calls += 1;
+            self.sent.bytes += message.bytes() as u64;
+            assert!(self.sent.calls <= self.limit.calls, "without credit");
         }
     }
 
@@ -143,7 +149,7 @@ impl Model {
         let open: Vec<_> = self.waiting.values().filter(|m| self.is_open(m.name)).collect();
         assert!(open.len() <= LIMITS.max_transfers);
         assert!(open.len() == 1 || open.iter().map(|m| m.bytes()).sum::<usize>() <= LIMITS.transfer_budget);
-        assert!(self.calls + self.reserved() <= self.limit, "an open transfer has its credit");
+        assert!(self.sent.calls + self.reserved() <= self.limit.calls, "an open transfer has its credit");
 
         // A chunk passes a small message only in its own turn, and never twice in a row.
         // A transfer without a chunk so far
@@ -163,7 +169,8 @@ impl Model {
         assert!(self.transfers.is_empty(), "nothing stops a chunk");
         assert!(self.small_ready(0).is_empty());
         for message in self.waiting.values() {
-            let no_credit = !message.reply && self.calls == self.limit;
+            let used_up = self.sent.calls == self.limit.calls || self.sent.bytes >= self.limit.bytes;
+            let no_credit = !message.reply && used_up;
             assert!(self.held_up(message.name) || no_credit, "nothing stops {message:?}");
         }
     }
@@ -181,7 +188,7 @@ impl Model {
         }
         assert_eq!(outbound.len(), self.waiting.len());
         assert_eq!(outbound.bytes(), self.waiting.values().map(Msg::bytes).sum::<usize>());
-        assert_eq!(outbound.calls_sent(), self.calls);
+        assert_eq!(outbound.sent(), self.sent);
         true
     }
 }
@@ -189,7 +196,7 @@ impl Model {
 #[derive(Clone, Debug)]
 enum Step {
     Submit { key: Option<u8>, creates: bool, kind: u8, inline: usize, parts: Vec<usize>, element: usize },
-    Credit(u64),
+    Credit { calls: u64, bytes: u64 },
     Next(usize),
     Withdraw(prop::sample::Index),
 }
@@ -202,7 +209,7 @@ fn step() -> impl Strategy<Value = Step> {
             let parts = parts.into_iter().map(|n| n * element).collect();
             Step::Submit { key, creates, kind, inline, parts, element }
         }),
-        2 => (0..4u64).prop_map(Step::Credit),
+        2 => (0..4u64, 0..200u64).prop_map(|(calls, bytes)| Step::Credit { calls, bytes }),
         8 => prop_oneof![Just(usize::MAX), 0..100usize].prop_map(Step::Next),
         1 => any::<prop::sample::Index>().prop_map(Step::Withdraw),
     ]
@@ -234,8 +241,9 @@ proptest! {
                     model.waiting.insert(message.name, message.clone());
                     tickets.push(outbound.submit(message));
                 }
-                Step::Credit(more) => {
-                    model.limit += more;
+                Step::Credit { calls, bytes } => {
+                    model.limit.calls += calls;
+                    model.limit.bytes += bytes;
                     outbound.credit(model.limit);
                 }
                 Step::Next(room) => drop(model.step(&mut outbound, room)),
@@ -250,7 +258,8 @@ proptest! {
                 Step::Withdraw(_) => {}
             }
         }
-        model.limit += 1000;
+        model.limit.calls += 1000;
+        model.limit.bytes += 1_000_000;
         outbound.credit(model.limit);
         while model.step(&mut outbound, usize::MAX) {}
         prop_assert!(outbound.is_empty() && outbound.bytes() == 0);

@@ -161,7 +161,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         vec((object(), stamp()), 0..5).prop_map(Frame::Release),
         vec((object(), reason()), 0..5).prop_map(Frame::Gone),
         chunk().prop_map(Frame::Chunk),
-        any::<u64>().prop_map(|calls| Frame::Credit { calls }),
+        any::<(u64, u64)>().prop_map(|(calls, bytes)| Frame::Credit { calls, bytes }),
         prop_oneof![Just(LeaveStage::Draining), Just(LeaveStage::Leaving)].prop_map(Frame::Leave),
         ack.prop_map(Frame::Ack),
     ]
@@ -276,7 +276,7 @@ fn samples() -> Vec<Stamped> {
             total: 8,
             bytes: Bytes::from_static(&[1, 2]),
         }),
-        Frame::Credit { calls: 100 },
+        Frame::Credit { calls: 100, bytes: 200 },
         Frame::Leave(LeaveStage::Leaving),
         Frame::Ack(Ack { session_no: 1, at: 2, exceptions: vec![NodeUid(3)] }),
         Frame::More { call_id: 5, items: 16 },

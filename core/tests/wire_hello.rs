@@ -16,6 +16,7 @@ fn endpoint() -> Endpoint {
         recv_next: 5,
         ttl_ms: 30_000,
         calls: 6,
+        call_bytes: 8,
         window: 7,
     }
 }
@@ -46,10 +47,11 @@ fn golden_hello() {
     #[rustfmt::skip]
     let golden: Vec<u8> = [
         // magic, length; tag, channel, versions, 0; token
-        &b"rref\x5B\0\0\0"[..], &[1, 2, 1, 0, 2, 0, 0, 0], b"0123456789abcdef",
-        // uid; features, recv_next, calls, window; session_no, ttl
+        &b"rref\x63\0\0\0"[..], &[1, 2, 1, 0, 2, 0, 0, 0], b"0123456789abcdef",
+        // uid; features, recv_next, calls, call_bytes, window; session_no, ttl
         &[2, 1, 0, 0, 0, 0, 0, 0], &[0; 8], &[3, 0, 0, 0, 0, 0, 0, 0], &[5, 0, 0, 0, 0, 0, 0, 0],
-        &[6, 0, 0, 0, 0, 0, 0, 0], &[7, 0, 0, 0, 0, 0, 0, 0], &[4, 0, 0, 0, 0x30, 0x75, 0, 0],
+        &[6, 0, 0, 0, 0, 0, 0, 0], &[8, 0, 0, 0, 0, 0, 0, 0], &[7, 0, 0, 0, 0, 0, 0, 0],
+        &[4, 0, 0, 0, 0x30, 0x75, 0, 0],
         // addresses, name, address
         &[1, 0, 2, 0], b"n1", &[3, 0], b"h:1",
     ]
@@ -155,13 +157,14 @@ fn tokens_stay_out_of_logs() {
 proptest! {
     #[test]
     fn hellos_round_trip(
-        uid in any::<u128>(), name in ".{0,50}", addresses in vec(".{0,40}", 0..8), numbers in any::<[u64; 4]>(),
+        uid in any::<u128>(), name in ".{0,50}", addresses in vec(".{0,40}", 0..8), numbers in any::<[u64; 5]>(),
         small in any::<[u32; 2]>(), token in any::<[u8; 16]>(), min in 1..9u16, more in 0..9u16, data in any::<bool>(),
     ) {
-        let [features, recv_next, calls, window] = numbers;
+        let [features, recv_next, calls, call_bytes, window] = numbers;
         let [session_no, ttl_ms] = small;
         let uid = NodeUid(uid);
-        let endpoint = Endpoint { uid, name, addresses, features, session_no, recv_next, ttl_ms, calls, window };
+        let endpoint =
+            Endpoint { uid, name, addresses, features, session_no, recv_next, ttl_ms, calls, call_bytes, window };
         let channel = if data { Channel::Data } else { Channel::Keeper };
         let hello = Hello { channel, version_min: min, version_max: min + more, token: Token(token), endpoint };
         let bytes = hello.encode().unwrap();

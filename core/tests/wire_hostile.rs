@@ -148,7 +148,7 @@ fn ids_and_transfers_mean_something() {
     assert_eq!(read(unchunked), Err(DecodeError::Value { what: "transfer", value: 5 }));
     // Tables, bodies and the like where the kind has none.
     for at in [5, 6, 32, 36, 40] {
-        let mut bytes = bytes_of(&Frame::Credit { calls: 1 });
+        let mut bytes = bytes_of(&Frame::Credit { calls: 1, bytes: 2 });
         bytes[at] = 1;
         assert!(matches!(read(bytes), Err(DecodeError::Reserved { .. })));
     }
@@ -207,7 +207,7 @@ fn nothing_is_encoded_that_would_be_refused() {
     assert!(!refused(&Frame::Name(named.clone())));
     named.path.push('x');
     assert!(refused(&Frame::Name(named)));
-    assert!(encode(0, 0, 0, &Frame::Credit { calls: 1 }, LIMITS).is_err());
+    assert!(encode(0, 0, 0, &Frame::Credit { calls: 1, bytes: 2 }, LIMITS).is_err());
     let ack = Frame::Ack(Ack { session_no: 1, at: 1, exceptions: vec![] });
     assert!(refused(&ack) && encode(0, 0, 0, &ack, LIMITS).is_ok());
     let body = Body::Inline(Bytes::from(vec![0; LIMITS.frame]));

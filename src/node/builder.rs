@@ -3,6 +3,7 @@
 use super::home::Home;
 use super::names::Names;
 use super::outcomes::Outcomes;
+use super::peer::CREDIT;
 use super::state::State;
 use super::{Inner, Node, random_bytes};
 use crate::error::{Error, Result};
@@ -11,6 +12,7 @@ use crate::registry::{Function, Messages, Method, Placement, Registry, function,
 use crate::transport::{Tcp, Transport};
 use actix::Handler;
 use rref_core::lifetime::Lifetime;
+use rref_core::session::Credit;
 use rref_core::wire::{Limits, Token};
 use rref_core::{NodeUid, Rules};
 use std::borrow::Cow;
@@ -28,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) join: Vec<String>,
     pub(crate) join_deadline: Duration,
     pub(crate) default_timeout: Duration,
+    pub(crate) credit: Credit,
     pub(crate) shutdown_deadline: Duration,
     pub(crate) lease_ttl: Duration,
     pub(crate) token: Token,
@@ -44,6 +47,7 @@ impl Default for Config {
             join: Vec::new(),
             join_deadline: Duration::from_secs(30),
             default_timeout: Duration::from_secs(60),
+            credit: CREDIT,
             shutdown_deadline: Duration::from_secs(5),
             lease_ttl: Duration::from_secs(30),
             token: Token::NONE,
@@ -261,6 +265,18 @@ impl Builder {
         self
     }
 
+    /// How much one other node may have unfinished here at a time: calls, casts and creations, and the
+    /// bytes of their arguments. Default 65,536 and 256 MiB; at least 1 each.
+    ///
+    /// A node that has used up its credit keeps further messages in its own queue until something here
+    /// is done ([`PeerReport::waiting_for_credit`](crate::PeerReport::waiting_for_credit) counts them).
+    /// Replies, releases and cancels pass. While credit is left the next call may be of any size, so
+    /// that a call larger than all of it can still be made.
+    pub fn peer_credit(mut self, calls: u64, bytes: u64) -> Self {
+        self.config.credit = Credit { calls, bytes };
+        self
+    }
+
     /// How long [`Node::shutdown`] waits for work in progress and for peers. Default 5 s.
     pub fn shutdown_deadline(mut self, limit: Duration) -> Self {
         self.config.shutdown_deadline = limit;
@@ -287,7 +303,8 @@ impl Builder {
         let uid = NodeUid(u128::from_le_bytes(random_bytes()?));
         let (home, inbox) = Home::new();
         let home = Arc::new(home);
-        let state = State::new(name.clone(), Lifetime::new(uid, Rules::ALL), home.clone());
+        let mut state = State::new(name.clone(), Lifetime::new(uid, Rules::ALL), home.clone());
+        state.credit = config.credit;
         let node = Node(Arc::new(Inner {
             name,
             uid,

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::transport::{Listener, Stream};
 use bytes::{Buf, BytesMut};
 use rref_core::NodeUid;
-use rref_core::session::LaneLimits;
+use rref_core::session::{Credit, LaneLimits};
 use rref_core::wire::{Channel, Endpoint, Hello, HelloAck, PROTOCOL_VERSION, PeerInfo, RejectReason};
 use std::io;
 use std::sync::Arc;
@@ -258,6 +258,7 @@ impl Node {
     fn endpoint(&self, state: &State, peer: Option<NodeUid>) -> Endpoint {
         let known = peer.and_then(|uid| state.peers.get(&uid));
         let config = &self.inner().config;
+        let credit = known.map_or(state.credit, |peer| peer.grant.granted());
         Endpoint {
             uid: self.uid(),
             name: self.name().to_string(),
@@ -266,7 +267,8 @@ impl Node {
             session_no: known.map_or(0, |peer| peer.lane.session_no()),
             recv_next: known.map_or(1, |peer| peer.lane.recv_next()),
             ttl_ms: config.lease_ttl.as_millis().try_into().unwrap_or(u32::MAX),
-            calls: known.map_or(super::peer::CALLS_AT_A_TIME, |peer| peer.grant.granted()),
+            calls: credit.calls,
+            call_bytes: credit.bytes,
             window: LaneLimits::default().receive_window as u64,
         }
     }
@@ -428,7 +430,8 @@ impl State {
         self.claim_name(&endpoint)?;
         let info = PeerInfo { uid, name: endpoint.name, addresses: endpoint.addresses };
         let known = self.peers.contains_key(&uid);
-        let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone()));
+        let credit = self.credit;
+        let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone(), credit));
         if let Err(error) = peer.lane.connected(endpoint.session_no, endpoint.recv_next) {
             // Whoever is turned away leaves nothing behind, and changes nothing.
             if !known {
@@ -440,7 +443,7 @@ impl State {
         peer.connections += 1;
         let before = std::mem::replace(&mut peer.link, Link::Connected(peer.connections));
         peer.lane.set_send_window(usize::try_from(endpoint.window).unwrap_or(usize::MAX));
-        peer.outbound.credit(endpoint.calls);
+        peer.outbound.credit(Credit { calls: endpoint.calls, bytes: endpoint.call_bytes });
         let (number, waker) = (peer.connections, peer.waker.take());
         let name = peer.info.name.clone();
         self.by_name.insert(name.clone(), uid);

@@ -18,14 +18,14 @@ use tokio::sync::oneshot;
 pub(crate) struct Construction {
     node: Node,
     id: ObjectId,
-    /// Whose creation it is, if it came from another node.
-    creator: Option<NodeUid>,
+    /// Whose creation it is, and what it takes of that node's credit, if it came from another node.
+    creator: Option<(NodeUid, u64)>,
     settled: bool,
     placement: Placement,
 }
 
 impl Construction {
-    pub(crate) fn new(node: &Node, id: ObjectId, creator: Option<NodeUid>) -> Construction {
+    pub(crate) fn new(node: &Node, id: ObjectId, creator: Option<(NodeUid, u64)>) -> Construction {
         let placement = Placement::Shared;
         Construction { node: node.clone(), id, creator, settled: false, placement }
     }

@@ -12,12 +12,12 @@ use super::streams::Inlet;
 use super::trace::Traced;
 use crate::error::{Error, Gone, WireError};
 use crate::object::occupant::Occupant;
-use crate::payload::{Incoming, Outgoing};
+use crate::payload::{Incoming, Outgoing, payload_bytes};
 use crate::reference::StreamStart;
 use crate::reference::handle::Handle;
 use crate::registry::{FunctionEntry, MessageEntries, MethodEntry};
 use rref_core::lifetime::ImportState;
-use rref_core::session::{Accept, Class};
+use rref_core::session::{Accept, Class, Credit};
 use rref_core::wire::{
     Call, Create, Frame, Limits, Name, NameKind, Payload, Reply, Source, Stamped, Status, Target,
 };
@@ -112,11 +112,13 @@ impl Node {
             Frame::Call(call) | Frame::Cast(call) => self.call_arrived(state, from, at, call),
             Frame::Reply(reply) => self.reply_arrived(state, from, at, reply),
             Frame::Item(item) => {
-                let Imports { incoming, .. } = self.import(state, from, at, item.payload)?;
+                let payload = state.assembled(from, item.payload)?;
+                let Imports { incoming, .. } = self.import(state, from, at, payload);
                 state.item_arrived(from, item.call_id, incoming)
             }
             Frame::End(end) => {
-                let Imports { incoming, .. } = self.import(state, from, at, end.payload)?;
+                let payload = state.assembled(from, end.payload)?;
+                let Imports { incoming, .. } = self.import(state, from, at, payload);
                 let owner = state.name_of(from);
                 state.stream_ended(from, end.call_id, |schema, trace_id| {
                     (end.status == Status::Failed).then(|| remote_error(&incoming, &owner, schema, trace_id))
@@ -144,9 +146,9 @@ impl Node {
                 Some(peer) => peer.assembly.chunk(chunk, &Limits::DEFAULT).map_err(|error| error.to_string()),
                 None => Ok(()),
             },
-            Frame::Credit { calls } => {
+            Frame::Credit { calls, bytes } => {
                 if let Some(peer) = state.peers.get_mut(&from) {
-                    peer.outbound.credit(calls);
+                    peer.outbound.credit(Credit { calls, bytes });
                 }
                 Ok(())
             }
@@ -199,20 +201,8 @@ impl Node {
         entry
     }
 
-    /// Counts the handles of a frame and completes its chunked parts.
-    fn import(
-        &self,
-        state: &mut State,
-        from: NodeUid,
-        at: Stamp,
-        payload: Payload,
-    ) -> Result<Imports, Broken> {
-        let mut payload = payload;
-        if payload.transfer != 0
-            && let Some(peer) = state.peers.get_mut(&from)
-        {
-            peer.assembly.finish(&mut payload, &Limits::DEFAULT).map_err(|error| error.to_string())?;
-        }
+    /// Counts the handles of a frame.
+    fn import(&self, state: &mut State, from: NodeUid, at: Stamp, payload: Payload) -> Imports {
         let mut lanes = Lanes { peers: &mut state.peers };
         let imported = state.lifetime.import(&payload.refs, from, at, &mut lanes);
         let mut gone = None;
@@ -232,7 +222,7 @@ impl Node {
             // Whatever becomes of the message while the lock is held, its handles outlive that.
             state.later(handles.clone());
         }
-        Ok(Imports { incoming: Incoming::new(self, handles, payload.body, payload.segments), gone })
+        Imports { incoming: Incoming::new(self, handles, payload.body, payload.segments), gone }
     }
 
     fn create_arrived(
@@ -242,8 +232,7 @@ impl Node {
         at: Stamp,
         create: Create,
     ) -> Result<(), Broken> {
-        let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
-        peer.grant.received().map_err(|error| error.to_string())?;
+        let (payload, bytes) = state.charge(from, create.payload)?;
         // Looked up first: from `on_create` on something must become of the creation, and what is
         // imported must not be dropped under the lock.
         let entry = match create.source {
@@ -251,7 +240,7 @@ impl Node {
                 state.named(from, name)?
             }
         };
-        let Imports { incoming, gone } = self.import(state, from, at, create.payload)?;
+        let Imports { incoming, gone } = self.import(state, from, at, payload);
         let id = match state.lifetime.on_create(from, create.create_no) {
             Ok(id) => id,
             Err(error) => {
@@ -260,7 +249,7 @@ impl Node {
             }
         };
         state.objects.insert(id, Entry::Pending(VecDeque::new()));
-        let construction = Construction::new(self, id, Some(from));
+        let construction = Construction::new(self, id, Some((from, bytes)));
         let (node, trace) = (self.clone(), create.trace);
         state.unpark(id);
         if let Some(error) = gone {
@@ -333,21 +322,22 @@ impl Node {
             Some(name) => Some(state.named(from, name)?),
             None => None,
         };
+        let (payload, bytes) = state.charge(from, call.payload)?;
         let Some(peer) = state.peers.get_mut(&from) else { return Ok(()) };
-        peer.grant.received().map_err(|error| error.to_string())?;
         let cancel = (call.call_id != 0).then(|| Arc::new(AtomicBool::new(false)));
         if let Some(cancel) = &cancel
             && peer.running.insert(call.call_id, cancel.clone()).is_some()
         {
             return Err(format!("call {} while it is under way", call.call_id));
         }
-        let Imports { incoming, gone } = self.import(state, from, at, call.payload)?;
+        let Imports { incoming, gone } = self.import(state, from, at, payload);
         let function =
             entry.as_ref().map_or_else(|| Arc::from(unnamed(&call.target)), |entry| entry.path.clone());
         let mut responder = Responder {
             node: self.clone(),
             caller: from,
             call_id: call.call_id,
+            bytes,
             object: None,
             function,
             cancel,
@@ -405,7 +395,8 @@ impl Node {
         if state.calls.get(&reply.call_id).is_some_and(|call| call.owner != from) {
             return Err(format!("a reply to call {}, which was another node's", reply.call_id));
         }
-        let Imports { incoming, .. } = self.import(state, from, at, reply.payload)?;
+        let payload = state.assembled(from, reply.payload)?;
+        let Imports { incoming, .. } = self.import(state, from, at, payload);
         let status = reply.status;
         // Only an error says whose it is.
         let owner = if status == Status::Failed { state.name_of(from) } else { String::new() };
@@ -454,6 +445,27 @@ impl Drop for Counted {
 }
 
 impl State {
+    /// A payload with its chunked parts in their places.
+    fn assembled(&mut self, from: NodeUid, mut payload: Payload) -> Result<Payload, Broken> {
+        if payload.transfer != 0
+            && let Some(peer) = self.peers.get_mut(&from)
+        {
+            peer.assembly.finish(&mut payload, &Limits::DEFAULT).map_err(|error| error.to_string())?;
+        }
+        Ok(payload)
+    }
+
+    /// Takes what a call brings, and how many bytes that is, from its sender's credit.
+    fn charge(&mut self, from: NodeUid, payload: Payload) -> Result<(Payload, u64), Broken> {
+        let chunked = payload.transfer != 0;
+        let payload = self.assembled(from, payload)?;
+        let bytes = payload_bytes(&payload);
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.grant.received(bytes, chunked).map_err(|error| error.to_string())?;
+        }
+        Ok((payload, bytes))
+    }
+
     fn named(&self, from: NodeUid, name: u32) -> Result<Arc<NamedEntry>, Broken> {
         self.peers
             .get(&from)

@@ -247,6 +247,10 @@ impl session::Message for Message {
         self.bytes + overhead
     }
 
+    fn credit_bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
     fn parts(&self) -> usize {
         if self.is_large() { self.payload.segments.len() + 1 } else { 0 }
     }

@@ -3,7 +3,7 @@
 use super::incoming::NamedEntry;
 use super::outgoing::Message;
 use super::streams::Outlet;
-use rref_core::session::{Grant, Lane, LaneLimits, Outbound, OutboundLimits};
+use rref_core::session::{Credit, Grant, Lane, LaneLimits, Outbound, OutboundLimits};
 use rref_core::wire::{Assembly, Encoded, PeerInfo};
 use rref_core::{NodeUid, Rules, Seq};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicBool;
 use std::task::Waker;
 use std::time::Duration;
 
-/// Calls, casts and creations a peer may have under way here.
-pub(crate) const CALLS_AT_A_TIME: u64 = 65_536;
+/// What a peer may have under way here, unless the builder says otherwise.
+pub(crate) const CREDIT: Credit = Credit { calls: 65_536, bytes: 256 << 20 };
 
 /// How long a peer may be out of reach before its calls fail.
 pub(crate) const SUSPECT_AFTER: Duration = Duration::from_secs(6);
@@ -71,14 +71,15 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(info: PeerInfo) -> Peer {
+    /// A peer that may have so much under way here at a time.
+    pub(crate) fn new(info: PeerInfo, credit: Credit) -> Peer {
         Peer {
             info,
             link: Link::Idle,
             lane: Lane::new(Rules::ALL, LaneLimits::default()),
             outbound: Outbound::new(OutboundLimits::default()),
             assembly: Assembly::new(),
-            grant: Grant::new(CALLS_AT_A_TIME),
+            grant: Grant::new(credit),
             settled: 0,
             names_sent: Vec::new(),
             next_name: 0,

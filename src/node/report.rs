@@ -97,6 +97,8 @@ pub struct PeerReport {
     pub unacknowledged: usize,
     /// Calls of the peer that are under way here.
     pub running: usize,
+    /// Bytes of the arguments of the peer's calls and creations that are not over here.
+    pub unfinished_bytes: u64,
     /// Bytes written to connections to it so far.
     pub bytes_sent: u64,
     /// Bytes read from connections to it so far.
@@ -161,6 +163,7 @@ impl Node {
                 waiting_for_credit: peer.outbound.waiting_for_credit(),
                 unacknowledged: peer.lane.unacked_frames(),
                 running: peer.running.len(),
+                unfinished_bytes: peer.grant.unfinished().bytes,
                 bytes_sent: peer.bytes_sent,
                 bytes_received: peer.bytes_received,
                 frames_sent: peer.frames_sent,
@@ -234,14 +237,15 @@ impl fmt::Display for NodeReport {
         for peer in &self.peers {
             writeln!(
                 f,
-                "  peer {} ({}): {}, {} messages queued ({} for want of credit), {} frames unacknowledged, {} of its calls run here",
+                "  peer {} ({}): {}, {} messages queued ({} for want of credit), {} frames unacknowledged, {} of its calls run here ({} bytes)",
                 peer.name,
                 peer.uid,
                 peer.link,
                 peer.queued,
                 peer.waiting_for_credit,
                 peer.unacknowledged,
-                peer.running
+                peer.running,
+                peer.unfinished_bytes
             )?;
         }
         Ok(())

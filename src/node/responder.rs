@@ -21,6 +21,8 @@ pub(crate) struct Responder {
     pub(crate) caller: NodeUid,
     /// 0 for a cast: nobody waits.
     pub(crate) call_id: u64,
+    /// Of the caller's credit, what the call takes.
+    pub(crate) bytes: u64,
     /// The object it runs against, kept from being freed meanwhile.
     pub(crate) object: Option<ObjectId>,
     /// What was called, for errors.
@@ -80,7 +82,7 @@ impl Responder {
         if let Some(object) = self.object {
             state.lifetime.call_finished(object);
         }
-        state.call_done(self.caller, self.call_id);
+        state.call_done(self.caller, self.call_id, self.bytes);
         if self.call_id != 0 {
             state.submit(self.caller, reply);
         } else {

@@ -8,12 +8,12 @@ use super::events::{NodeEvent, Watcher};
 use super::home::{self, Home};
 use super::objects::{Entry, Waiter};
 use super::outgoing::Message;
-use super::peer::{Link, Peer};
+use super::peer::{CREDIT, Link, Peer};
 use super::streams::Inlet;
 use crate::error::{Error, Gone, Result};
 use crate::reference::any::AnyRef;
 use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
-use rref_core::session::{AckDue, Class};
+use rref_core::session::{AckDue, Class, Credit};
 use rref_core::wire::{Frame, GoneReason, Limits, encode};
 use rref_core::{NodeUid, ObjectId, Stamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -53,6 +53,8 @@ pub(crate) struct State {
     /// Streams of other nodes that are read here.
     pub(crate) inlets: HashMap<u64, Inlet>,
     pub(crate) next_call: u64,
+    /// What each peer may have under way here at a time.
+    pub(crate) credit: Credit,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
     after: Vec<After>,
@@ -75,6 +77,7 @@ impl State {
             calls: HashMap::default(),
             inlets: HashMap::new(),
             next_call: 1,
+            credit: CREDIT,
             to_dial: Vec::new(),
             after: Vec::new(),
             home,
@@ -173,27 +176,27 @@ impl State {
         self.peers.get(&uid).map_or_else(|| uid.to_string(), |peer| peer.info.name.clone())
     }
 
-    /// A call or cast of `caller`'s has ended here.
-    pub(crate) fn call_done(&mut self, caller: NodeUid, call_id: u64) {
+    /// A call or cast of `caller`'s, with so many bytes, has ended here.
+    pub(crate) fn call_done(&mut self, caller: NodeUid, call_id: u64, bytes: u64) {
         if let Some(peer) = self.peers.get_mut(&caller) {
             peer.running.remove(&call_id);
             peer.outlets.remove(&call_id);
         }
-        self.return_credit(caller);
+        self.return_credit(caller, bytes);
     }
 
-    /// A creation of `creator`'s has ended here.
-    pub(crate) fn creation_done(&mut self, creator: Option<NodeUid>) {
-        if let Some(creator) = creator {
-            self.return_credit(creator);
+    /// A creation that came with so many bytes has ended here.
+    pub(crate) fn creation_done(&mut self, creator: Option<(NodeUid, u64)>) {
+        if let Some((creator, bytes)) = creator {
+            self.return_credit(creator, bytes);
         }
     }
 
-    fn return_credit(&mut self, to: NodeUid) {
+    fn return_credit(&mut self, to: NodeUid, bytes: u64) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        peer.grant.done();
-        if let Some(calls) = peer.grant.update()
-            && peer.push(Class::Control, &Frame::Credit { calls }).is_ok()
+        peer.grant.done(bytes);
+        if let Some(Credit { calls, bytes }) = peer.grant.update()
+            && peer.push(Class::Control, &Frame::Credit { calls, bytes }).is_ok()
         {
             self.wake(to);
         }

@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::reference::StreamStart;
 use crate::reference::handle::Handle;
 use bytes::Bytes;
-use rref_core::wire::{Body, DType, Limits, Segment, SegmentData};
+use rref_core::wire::{Body, DType, Limits, Payload, Segment, SegmentData};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{cell::RefCell, sync::Arc};
 
@@ -112,6 +112,15 @@ impl Outgoing {
     pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.segments.iter().map(segment_bytes).sum::<usize>()
     }
+}
+
+/// Bytes of a payload whose parts are all there: as many as its sender counted.
+pub(crate) fn payload_bytes(payload: &Payload) -> u64 {
+    let body = match &payload.body {
+        Body::Inline(body) => body.len(),
+        Body::Chunked => 0,
+    };
+    (body + payload.segments.iter().map(segment_bytes).sum::<usize>()) as u64
 }
 
 /// Bytes of an inline segment.

@@ -49,6 +49,7 @@ pub fn hello(name: &str, uid: u128, addresses: &[String]) -> Hello {
             recv_next: 1,
             ttl_ms: 30_000,
             calls: 1024,
+            call_bytes: 1 << 20,
             window: 8 << 20,
         },
     }

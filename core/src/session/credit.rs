@@ -1,73 +1,99 @@
-//! The receiver's side of call credit: how many calls a peer may have sent in all.
+//! The receiver's side of call credit: how many calls a peer may have sent in all, and how many bytes
+//! in them.
 //!
-//! Cumulative, in the manner of QUIC's MAX_STREAMS (RFC 9000, section 4.6): an announcement that is
-//! lost, repeated or late does no harm. Knows counts only, not calls.
+//! Cumulative, in the manner of QUIC's MAX_STREAMS and MAX_DATA (RFC 9000, section 4): an announcement
+//! that is lost, repeated or late does no harm. Knows counts only, not calls.
+//!
+//! A call may go while there is credit left of both kinds, however large it is: so the largest call can
+//! always go. A call whose parts travel in chunks needs its credit as its transfer opens. A receiver
+//! then holds at most what it granted, one small call more, and what it assembles, which has a bound of
+//! its own.
 
-/// A peer sent more calls than it was granted. Its session is to be closed.
+/// Calls and bytes in them; as a limit, all of them since the session began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Credit {
+    /// Calls, casts and creations.
+    pub calls: u64,
+    /// Bytes of their bodies and segments.
+    pub bytes: u64,
+}
+
+/// A peer sent more than it was granted. Its session is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer sent more calls than the {granted} it was granted")]
+#[error("the peer sent a call beyond the {} calls and {} bytes it was granted", granted.calls, granted.bytes)]
 pub struct Violation {
     /// The cumulative limit in force.
-    pub granted: u64,
+    pub granted: Credit,
 }
 
 /// Call credit granted to one peer in one session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// How many calls may be unfinished at a time.
-    max: u64,
-    /// Calls that arrived.
-    received: u64,
-    /// Calls that are over.
-    done: u64,
+    /// How much may be unfinished at a time.
+    max: Credit,
+    /// What arrived.
+    received: Credit,
+    /// What is over.
+    done: Credit,
     /// The limit last announced.
-    granted: u64,
+    granted: Credit,
 }
 
 impl Grant {
-    /// A grant of `max` unfinished calls (at least 1), to be announced as the first limit.
-    pub fn new(max: u64) -> Self {
-        let max = max.max(1);
-        Grant { max, received: 0, done: 0, granted: max }
+    /// A grant of `max` unfinished calls and bytes (at least 1 each), to be announced as the first
+    /// limit.
+    pub fn new(max: Credit) -> Self {
+        let max = Credit { calls: max.calls.max(1), bytes: max.bytes.max(1) };
+        Grant { max, received: Credit::default(), done: Credit::default(), granted: max }
     }
 
     /// The cumulative limit last announced.
-    pub fn granted(&self) -> u64 {
+    pub fn granted(&self) -> Credit {
         self.granted
     }
 
-    /// Calls that arrived and are not over.
-    pub fn unfinished(&self) -> u64 {
-        self.received - self.done
+    /// What arrived and is not over.
+    pub fn unfinished(&self) -> Credit {
+        Credit { calls: self.received.calls - self.done.calls, bytes: self.received.bytes - self.done.bytes }
     }
 
-    /// A call, cast or creation arrived.
+    /// A call, cast or creation with so many bytes arrived; `chunked` if parts of it came ahead, for
+    /// which its sender had credit as the first of them left.
     ///
     /// # Errors
     ///
     /// [`Violation`] when the peer had no credit for it; nothing is counted then.
-    pub fn received(&mut self) -> Result<(), Violation> {
-        if self.received >= self.granted {
-            return Err(Violation { granted: self.granted });
+    pub fn received(&mut self, bytes: u64, chunked: bool) -> Result<(), Violation> {
+        let (received, granted) = (self.received, self.granted);
+        if received.calls >= granted.calls || (received.bytes >= granted.bytes && !chunked) {
+            return Err(Violation { granted });
         }
-        self.received += 1;
+        self.received.calls += 1;
+        self.received.bytes = received.bytes.saturating_add(bytes);
         Ok(())
     }
 
-    /// One of them is over: its place is free again. Without effect when all are over.
-    pub fn done(&mut self) {
-        self.done = (self.done + 1).min(self.received);
+    /// One of them, with so many bytes, is over: its place is free again. Without effect when all are
+    /// over.
+    pub fn done(&mut self, bytes: u64) {
+        self.done.calls = (self.done.calls + 1).min(self.received.calls);
+        self.done.bytes = self.done.bytes.saturating_add(bytes).min(self.received.bytes);
     }
 
-    /// The new cumulative limit to announce, once a quarter of `max` has been freed.
+    /// The new cumulative limit to announce, once a quarter of the calls or bytes has been freed.
     ///
     /// Not at every call: an announcement is a frame.
-    pub fn update(&mut self) -> Option<u64> {
-        let limit = self.done.saturating_add(self.max);
-        if limit - self.granted < (self.max / 4).max(1) {
+    pub fn update(&mut self) -> Option<Credit> {
+        let limit = |done: u64, max: u64| done.saturating_add(max);
+        let calls = limit(self.done.calls, self.max.calls);
+        let bytes = limit(self.done.bytes, self.max.bytes);
+        let worth_it = |limit: u64, granted: u64, max: u64| limit - granted >= (max / 4).max(1);
+        if !worth_it(calls, self.granted.calls, self.max.calls)
+            && !worth_it(bytes, self.granted.bytes, self.max.bytes)
+        {
             return None;
         }
-        self.granted = limit;
-        Some(limit)
+        self.granted = Credit { calls, bytes };
+        Some(self.granted)
     }
 }

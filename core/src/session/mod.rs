@@ -22,7 +22,7 @@ mod outbound;
 mod terms;
 mod transfer;
 
-pub use credit::{Grant, Violation};
+pub use credit::{Credit, Grant, Violation};
 pub use lane::Lane;
 pub use order::Message;
 pub use outbound::{Emit, Outbound, OutboundLimits, Ticket};

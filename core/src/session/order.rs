@@ -27,6 +27,10 @@ pub trait Message {
     /// Bytes of everything: at least what its own frame weighs in the lane, plus all chunked parts.
     fn bytes(&self) -> usize;
 
+    /// Bytes of call credit it takes, as its receiver counts them: those of its body and segments.
+    /// Ignored in a reply.
+    fn credit_bytes(&self) -> u64;
+
     /// Number of parts that travel in chunks, at most 65,536; 0 if all is in the message's own frame.
     fn parts(&self) -> usize;
 

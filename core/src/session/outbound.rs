@@ -10,9 +10,11 @@
 //! - A large message goes in chunks, and after the last one at once the message itself. Meanwhile it
 //!   keeps its place in its lines. Open transfers take turns, chunk by chunk.
 //! - Small messages go before chunks, but chunks keep a fifth of a busy lane.
-//! - Every message but a reply takes one call credit; a large one reserves it when its transfer opens,
-//!   so that no assembled message is stuck at the receiver for want of credit.
+//! - Every message but a reply takes the credit of one call, and of its bytes, once there is some of
+//!   both. A large one reserves its call when its transfer opens, so that no assembled message is stuck
+//!   at the receiver for want of credit; its bytes count once it has gone, so that small ones pass.
 
+use super::credit::Credit;
 use super::order::{Lines, Message, Number};
 use super::transfer::{Piece, Transfers};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -121,8 +123,8 @@ pub struct Outbound<M> {
     transfers: Transfers,
     /// Bytes of small messages emitted since the last chunk, while a transfer was open.
     small_run: usize,
-    calls_limit: u64,
-    calls_sent: u64,
+    limit: Credit,
+    sent: Credit,
     /// Credit kept for open transfers.
     calls_reserved: u64,
 }
@@ -141,8 +143,8 @@ impl<M: Message> Outbound<M> {
             large: Ready::default(),
             transfers: Transfers::default(),
             small_run: 0,
-            calls_limit: 0,
-            calls_sent: 0,
+            limit: Credit::default(),
+            sent: Credit::default(),
             calls_reserved: 0,
         }
     }
@@ -183,7 +185,7 @@ impl<M: Message> Outbound<M> {
     /// What is first in turn is not passed by something smaller: it would never find room.
     pub fn next(&mut self, room: usize) -> Option<Emit<'_, M>> {
         if let Some((_, message)) = self.express.front() {
-            if message.is_reply() || self.calls_available() > 0 {
+            if message.is_reply() || self.has_credit() {
                 return self.emit_express(room);
             }
             // Replies go before calls that have no credit.
@@ -195,21 +197,21 @@ impl<M: Message> Outbound<M> {
         self.open_transfers();
         let chunk_due =
             self.small_run >= self.limits.chunk_size.saturating_mul(SMALL_SHARE) && self.transfers.len() > 0;
-        match self.small.first(self.calls_available() > 0) {
+        match self.small.first(self.has_credit()) {
             Some(number) if !chunk_due => self.emit_small(number, room),
             _ => self.emit_chunk(room),
         }
     }
 
-    /// The peer lets us send this many calls, casts and creations in all. A lower limit than before
-    /// is an old one, and ignored.
-    pub fn credit(&mut self, calls_limit: u64) {
-        self.calls_limit = self.calls_limit.max(calls_limit);
+    /// The peer lets us send this much in all. A lower limit than before is an old one, and ignored.
+    pub fn credit(&mut self, limit: Credit) {
+        self.limit.calls = self.limit.calls.max(limit.calls);
+        self.limit.bytes = self.limit.bytes.max(limit.bytes);
     }
 
-    /// Calls, casts and creations emitted so far.
-    pub fn calls_sent(&self) -> u64 {
-        self.calls_sent
+    /// Calls, casts and creations emitted so far, and their bytes.
+    pub fn sent(&self) -> Credit {
+        self.sent
     }
 
     /// Messages not emitted; one whose chunks are under way is among them.
@@ -225,7 +227,7 @@ impl<M: Message> Outbound<M> {
     /// Messages that head their lines and wait for nothing but call credit. Looks at every message in
     /// the usual case.
     pub fn waiting_for_credit(&self) -> usize {
-        if self.calls_available() > 0 {
+        if self.has_credit() {
             return 0;
         }
         let express = self.express.iter().filter(|(_, message)| !message.is_reply()).count();
@@ -275,7 +277,20 @@ impl<M: Message> Outbound<M> {
     }
 
     fn calls_available(&self) -> u64 {
-        self.calls_limit.saturating_sub(self.calls_sent).saturating_sub(self.calls_reserved)
+        self.limit.calls.saturating_sub(self.sent.calls).saturating_sub(self.calls_reserved)
+    }
+
+    /// Whether one more call may go.
+    fn has_credit(&self) -> bool {
+        self.calls_available() > 0 && self.sent.bytes < self.limit.bytes
+    }
+
+    /// A message leaves the queue.
+    fn spend(&mut self, message: &M) {
+        if !message.is_reply() {
+            self.sent.calls += 1;
+            self.sent.bytes = self.sent.bytes.saturating_add(message.credit_bytes());
+        }
     }
 
     fn ready_for(&mut self, message: &M) -> &mut Ready {
@@ -287,8 +302,8 @@ impl<M: Message> Outbound<M> {
         while self.transfers.len() < self.limits.max_transfers.max(1) {
             // Scarce credit goes to whoever came first, or one kind could starve the other.
             let small = &self.small.calls;
-            let credit = self.calls_available() > small.len() as u64
-                || (self.calls_available() > 0 && self.large.calls.first() < small.first());
+            let credit = self.has_credit()
+                && (self.calls_available() > small.len() as u64 || self.large.calls.first() < small.first());
             let Some(number) = self.large.first(credit) else { return };
             let Some(queued) = self.queue.get(&number) else { return };
             let bytes = queued.message.bytes();
@@ -311,10 +326,8 @@ impl<M: Message> Outbound<M> {
         }
         self.transfers.close_finished();
         let message = self.remove(number)?;
-        if !message.is_reply() {
-            self.calls_reserved -= 1;
-            self.calls_sent += 1;
-        }
+        self.calls_reserved -= u64::from(!message.is_reply());
+        self.spend(&message);
         Some(Emit::Message { message, transfer })
     }
 
@@ -325,7 +338,7 @@ impl<M: Message> Outbound<M> {
         }
         let (_, message) = self.express.pop_front()?;
         self.bytes -= bytes;
-        self.calls_sent += u64::from(!message.is_reply());
+        self.spend(&message);
         Some(Emit::Message { message, transfer: 0 })
     }
 
@@ -338,7 +351,7 @@ impl<M: Message> Outbound<M> {
             self.small_run = self.small_run.saturating_add(bytes);
         }
         let message = self.remove(number)?;
-        self.calls_sent += u64::from(!message.is_reply());
+        self.spend(&message);
         Some(Emit::Message { message, transfer: 0 })
     }
 

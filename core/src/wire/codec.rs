@@ -55,7 +55,7 @@
 //! 11 Release  refs x { session_no u32, seq u64 }
 //! 12 Gone     refs x { reason u8, 0 u8, length u16, text }
 //! 13 Chunk    part u16, dtype u8, 0 u40, total u64; then the bytes, at 64
-//! 14 Credit   calls u64
+//! 14 Credit   calls u64, bytes u64
 //! 15 Leave    stage u8, 0 u56
 //! 16 Ack      session_no u32, exceptions u32, at u64, exceptions x uid u128
 //! 17 More     call_id u64, items u64

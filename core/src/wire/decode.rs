@@ -93,7 +93,7 @@ impl Decoder<'_> {
             Kind::Release => Frame::Release(self.release(refs)?),
             Kind::Gone => Frame::Gone(self.gone(refs)?),
             Kind::Chunk => Frame::Chunk(self.chunk()?),
-            Kind::Credit => Frame::Credit { calls: self.r.u64("credit")? },
+            Kind::Credit => Frame::Credit { calls: self.r.u64("credit")?, bytes: self.r.u64("credit")? },
             Kind::Leave => Frame::Leave(self.leave()?),
             Kind::Ack => Frame::Ack(self.ack()?),
             Kind::More => {

@@ -203,7 +203,10 @@ impl Plan {
                 buf.put_slice(&[chunk.dtype as u8, 0, 0, 0, 0, 0]);
                 buf.put_u64_le(chunk.total);
             }
-            Frame::Credit { calls } => buf.put_u64_le(*calls),
+            Frame::Credit { calls, bytes } => {
+                buf.put_u64_le(*calls);
+                buf.put_u64_le(*bytes);
+            }
             Frame::Leave(stage) => buf.put_u64_le(*stage as u64),
             Frame::Ack(ack) => {
                 buf.put_u32_le(ack.session_no);

@@ -49,10 +49,12 @@ pub enum Frame {
     Gone(Vec<(ObjectId, GoneReason)>),
     /// One piece of a message too large for one frame.
     Chunk(Chunk),
-    /// How many calls, casts and creations the receiver may have sent in this session in all.
+    /// How much the receiver may have sent in this session in all. Neither limit ever decreases.
     Credit {
-        /// The cumulative limit; never decreases.
+        /// Calls, casts and creations.
         calls: u64,
+        /// Bytes of their bodies and segments.
+        bytes: u64,
     },
     /// The sender is going away.
     Leave(LeaveStage),

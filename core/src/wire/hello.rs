@@ -15,8 +15,8 @@
 //! tag 3, rejected   9 reason u8 | 10 version_min u16 | 12 version_max u16 | 14 text length u16
 //!                  16 uid u128 | 32 text
 //!
-//! endpoint          uid u128, features u64, recv_next u64, calls u64, window u64, session_no u32, ttl_ms u32,
-//!                   addresses u16, name length u16, name, addresses x { length u16, text }
+//! endpoint          uid u128, features u64, recv_next u64, calls u64, call_bytes u64, window u64,
+//!                   session_no u32, ttl_ms u32, addresses u16, name length u16, name, addresses x { length u16, text }
 //! ```
 
 use super::Limits;
@@ -68,6 +68,8 @@ pub struct Endpoint {
     /// Calls, casts and creations the other side may send at first: see
     /// [`Frame::Credit`](super::Frame::Credit).
     pub calls: u64,
+    /// Bytes in them that the other side may send at first.
+    pub call_bytes: u64,
     /// Unacknowledged bytes it accepts.
     pub window: u64,
 }
@@ -344,7 +346,9 @@ fn put_endpoint(buf: &mut Vec<u8>, endpoint: &Endpoint) -> Result<(), EncodeErro
         return Err(too_large("address", address.len(), LIMITS.address));
     }
     buf.put_u128_le(endpoint.uid.0);
-    for value in [endpoint.features, endpoint.recv_next, endpoint.calls, endpoint.window] {
+    let numbers =
+        [endpoint.features, endpoint.recv_next, endpoint.calls, endpoint.call_bytes, endpoint.window];
+    for value in numbers {
         buf.put_u64_le(value);
     }
     buf.put_u32_le(endpoint.session_no);
@@ -362,6 +366,7 @@ fn endpoint(r: &mut Reader<'_>) -> Result<Endpoint, DecodeError> {
     let features = r.u64("features")?;
     let recv_next = r.u64("recv_next")?;
     let calls = r.u64("calls")?;
+    let call_bytes = r.u64("call bytes")?;
     let window = r.u64("window")?;
     let session_no = r.u32("session_no")?;
     let ttl_ms = r.u32("ttl")?;
@@ -369,7 +374,7 @@ fn endpoint(r: &mut Reader<'_>) -> Result<Endpoint, DecodeError> {
     let len = r.u16("node name")?.into();
     let name = r.text(len, LIMITS.name, "node name")?;
     let addresses = read_addresses(r, count, LIMITS)?;
-    Ok(Endpoint { uid, name, addresses, features, session_no, recv_next, ttl_ms, calls, window })
+    Ok(Endpoint { uid, name, addresses, features, session_no, recv_next, ttl_ms, calls, call_bytes, window })
 }
 
 /// Reads `count` addresses, each a 16-bit length and text.

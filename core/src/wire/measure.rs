@@ -115,7 +115,8 @@ impl Plan {
                 Ok(self.texts(objects, limits))
             }
             Frame::Chunk(chunk) => check_chunk(chunk, limits),
-            Frame::Credit { .. } | Frame::Leave(_) => Ok(8),
+            Frame::Credit { .. } => Ok(16),
+            Frame::Leave(_) => Ok(8),
             Frame::Ack(ack) => {
                 at_most(ack.exceptions.len(), limits.exceptions.min(u32::MAX as usize), "exceptions")?;
                 Ok(16 + 16 * ack.exceptions.len())
