@@ -5,7 +5,7 @@
 
 use rref::launch::{self, Cluster};
 use rref::prelude::*;
-use rref::{Builder, Node};
+use rref::{Builder, Node, Rank};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,6 +14,8 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
+/// Makes this program one process of a cluster that is started by hand.
+const RANKED: &str = "LAUNCH_TEST_RANKED";
 /// How long anything here may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Makes this program a starter that is there to be killed; says where its workers shall call.
@@ -269,6 +271,54 @@ async fn strangers_stay_out() {
     end(cluster).await;
 }
 
+/// Processes that are told their ranks by the environment find each other.
+async fn ranks_of_another_launcher() {
+    // Free a moment ago, and of the loopback address: nobody else is likely to take it.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut processes: Vec<_> = (0..3)
+        .map(|rank| {
+            Command::new(std::env::current_exe().unwrap())
+                .env(RANKED, "1")
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", "3")
+                .env("MASTER_ADDR", "localhost")
+                .env("MASTER_PORT", port.to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for (rank, process) in processes.iter_mut().enumerate() {
+        let mut said = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said.trim(), format!("rank {rank} of 3 met 0 1 2"));
+    }
+    for mut process in processes {
+        drop(process.stdin.take());
+        assert!(process.wait().unwrap().success());
+    }
+}
+
+/// What each of those processes does: meets everybody, says so, and stays until its input ends.
+async fn ranked() {
+    let node = launch::from_env(node).unwrap().insecure().start().await.unwrap();
+    let (rank, world_size) = (node.rank().unwrap().0, node.world_size().unwrap());
+    node.wait_for_peers(2, PATIENCE).await.unwrap();
+    let mut met = String::new();
+    for other in 0..world_size {
+        met += &format!(" {}", node.call(Rank(other), echo, (other.into(),)).await.unwrap());
+    }
+    println!("rank {rank} of {world_size} met{met}");
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        ended.send(())
+    });
+    end.await.unwrap();
+    node.shutdown().await;
+}
+
 async fn no_cluster_inside_a_worker() {
     let cluster = cluster(1).await;
     let said = bounded(cluster.node().call("worker1", nested, ())).await.unwrap();
@@ -365,12 +415,17 @@ fn main() -> Result<(), Error> {
         actix::System::new().block_on(victim(home));
         return Ok(());
     }
+    if std::env::var_os(RANKED).is_some() {
+        actix::System::new().block_on(ranked());
+        return Ok(());
+    }
     run("processes_are_distinct", processes_are_distinct());
     run("what_is_held_at_shutdown_is_reported", what_is_held_at_shutdown_is_reported());
     run("versions_side_by_side", versions_side_by_side());
     run("killed_worker", killed_worker());
     run("restarted_worker", restarted_worker());
     run("strangers_stay_out", strangers_stay_out());
+    run("ranks_of_another_launcher", ranks_of_another_launcher());
     run("no_cluster_inside_a_worker", no_cluster_inside_a_worker());
     run("dropping_the_cluster_ends_its_workers", dropping_the_cluster_ends_its_workers());
     run("killed_starter", killed_starter());

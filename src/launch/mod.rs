@@ -49,6 +49,11 @@
 //!   runs user code watches the pipe: a handler that blocks or loops does not delay it.
 //! - Dropping the [`Cluster`] kills the workers and reaps them.
 //!
+//! # Other launchers
+//!
+//! [`from_env`] sets up the node of a process that something else has started, one for each rank, and
+//! told of its place in `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`.
+//!
 //! # Rules for programs that use it
 //!
 //! - Call [`worker`] first in `main`, before anything with an effect: each copy runs it again.
@@ -66,18 +71,20 @@
 mod children;
 mod local;
 mod logs;
+mod ranked;
 mod worker;
 
 pub use local::{Cluster, Local, local};
+pub use ranked::from_env;
 pub use worker::worker;
 
 /// Set in the environment of a worker; its presence is what makes a process a worker.
 const ENV_LAUNCH: &str = "RREF_LAUNCH";
-/// Rank of a worker, 1 to N.
+/// Rank of a process: 0 for the first, which the others join.
 const ENV_RANK: &str = "RANK";
-/// Number of nodes, the starter included.
+/// Number of nodes, that of rank 0 included.
 const ENV_WORLD_SIZE: &str = "WORLD_SIZE";
-/// Address of the driver, an IP address.
+/// Address of the driver.
 const ENV_MASTER_ADDR: &str = "MASTER_ADDR";
 /// Port of the driver.
 const ENV_MASTER_PORT: &str = "MASTER_PORT";

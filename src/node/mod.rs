@@ -41,7 +41,7 @@ pub(crate) use outgoing::{Ask, Message, MessageSource, MessageTarget};
 pub use report::{HeldReport, NodeReport, ObjectReport, PeerReport};
 pub use shutdown::{Leak, ShutdownReport};
 
-use crate::cluster::Peer;
+use crate::cluster::{Peer, Rank};
 use crate::error::{Error, Result};
 use crate::object::occupant::Occupant;
 use crate::object::{Hosted, Outcome, Response};
@@ -151,6 +151,18 @@ impl Node {
             Some(address) => vec![address.clone()],
             None => self.local_addr().into_iter().collect(),
         }
+    }
+
+    /// The number of this process in a launched cluster: see [`launch`](crate::launch). `None` in a
+    /// node that was not told any.
+    pub fn rank(&self) -> Option<Rank> {
+        self.0.config.rank.map(|(rank, _)| Rank(rank))
+    }
+
+    /// How many processes the launched cluster has, this one included. `None` in a node that was not
+    /// told.
+    pub fn world_size(&self) -> Option<u32> {
+        self.0.config.rank.map(|(_, world_size)| world_size)
     }
 
     /// Runs `function(args)` on `peer` and keeps the result there.
