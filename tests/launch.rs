@@ -9,7 +9,6 @@ use rref::{Builder, Node, Rank};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -52,129 +51,7 @@ fn call_home(address: String) -> Result<u32, String> {
 }
 
 fn node(name: &str) -> Builder {
-    let builder =
-        Node::builder(name).function(pid).function(echo).function(hang).function(nested).function(call_home);
-    // The first worker runs another version of the shop than all others.
-    shop(builder, name == "worker1").0
-}
-
-type Visit = Box<dyn FnOnce(Node) -> Pin<Box<dyn Future<Output = ()>>>>;
-
-/// A program in two versions, and what a user of the old one sees of both. The types of both have the
-/// same paths, as those of two builds of one program have.
-fn shop(builder: Builder, new: bool) -> (Builder, Visit) {
-    if new {
-        /// Changed in place: that is what must be noticed.
-        #[derive(Serialize, Deserialize, Message)]
-        #[rtype(result = "u64")]
-        struct Order(String, u64);
-
-        /// Left as it was, for old users.
-        #[derive(Serialize, Deserialize, Message)]
-        #[rtype(result = "u64")]
-        struct Return(String);
-
-        /// Its new form, under a name of its own.
-        #[derive(Serialize, Deserialize, Message)]
-        #[rtype(result = "u64")]
-        struct ReturnMany(String, u64);
-
-        #[derive(Object)]
-        #[object(name = "shop", messages(Order, Return, ReturnMany))]
-        struct Shop(u64);
-        impl Actor for Shop {
-            type Context = Context<Self>;
-        }
-        impl Handler<Order> for Shop {
-            type Result = u64;
-            fn handle(&mut self, Order(item, count): Order, _: &mut Self::Context) -> u64 {
-                self.0 += if item.is_empty() { 0 } else { count };
-                self.0
-            }
-        }
-        impl Handler<ReturnMany> for Shop {
-            type Result = u64;
-            fn handle(&mut self, ReturnMany(item, count): ReturnMany, _: &mut Self::Context) -> u64 {
-                self.0 -= if item.is_empty() { 0 } else { count };
-                self.0
-            }
-        }
-        impl Handler<Return> for Shop {
-            type Result = u64;
-            fn handle(&mut self, Return(item): Return, context: &mut Self::Context) -> u64 {
-                self.handle(ReturnMany(item, 1), context)
-            }
-        }
-        fn open(sold: u64) -> Shop {
-            Shop(sold)
-        }
-        return (
-            builder.register::<Shop>().function_as("open", open),
-            Box::new(|_| unreachable!("the visitor is of the old version")),
-        );
-    }
-
-    #[derive(Serialize, Deserialize, Message)]
-    #[rtype(result = "u64")]
-    struct Order(String);
-
-    #[derive(Serialize, Deserialize, Message)]
-    #[rtype(result = "u64")]
-    struct Return(String);
-
-    #[derive(Object)]
-    #[object(name = "shop", messages(Order, Return))]
-    struct Shop(u64);
-    impl Actor for Shop {
-        type Context = Context<Self>;
-    }
-    impl Handler<Order> for Shop {
-        type Result = u64;
-        fn handle(&mut self, Order(item): Order, _: &mut Self::Context) -> u64 {
-            self.0 += u64::from(!item.is_empty());
-            self.0
-        }
-    }
-    impl Handler<Return> for Shop {
-        type Result = u64;
-        fn handle(&mut self, Return(item): Return, _: &mut Self::Context) -> u64 {
-            self.0 -= u64::from(!item.is_empty());
-            self.0
-        }
-    }
-    fn open(sold: u64) -> Shop {
-        Shop(sold)
-    }
-    let visit: Visit = Box::new(|node| {
-        Box::pin(async move {
-            let [new, old] = ["worker1", "worker2"].map(|peer| node.remote(peer, open, (5,)).unwrap());
-            let pen = || "pen".to_string();
-            let error = bounded(new.send(Order(pen()))).await.unwrap_err();
-            let Error::SchemaMismatch { path, node: other, ours, theirs } = &error else {
-                panic!("{error:?}")
-            };
-            assert_eq!((path.as_str(), other.as_str()), ("launch::shop::Order", "worker1"));
-            assert_ne!(ours, theirs);
-            new.do_send(Order(pen())).unwrap();
-            // Neither has run, the object is well, and all else works.
-            assert_eq!(bounded(new.send(Return(pen()))).await, Ok(4));
-            assert_eq!(bounded(new.remote(Return(pen())).unwrap().to_here()).await, Ok(3));
-            assert_eq!(bounded(node.call("worker1", echo, (1,))).await, Ok(1));
-            // And it still is an error, also when it is known.
-            assert_eq!(bounded(new.send(Order(pen()))).await, Err(error));
-            // Nodes of one version understand each other.
-            assert_eq!(bounded(old.send(Order(pen()))).await, Ok(6));
-            assert_eq!(bounded(old.send(Return(pen()))).await, Ok(5));
-        })
-    });
-    (builder.register::<Shop>().function_as("open", open), visit)
-}
-
-async fn versions_side_by_side() {
-    let cluster = cluster(2).await;
-    let (_, visit) = shop(Node::builder("visitor"), false);
-    visit(cluster.node().clone()).await;
-    end(cluster).await;
+    Node::builder(name).function(pid).function(echo).function(hang).function(nested).function(call_home)
 }
 
 async fn bounded<T>(future: impl Future<Output = T>) -> T {
@@ -421,7 +298,6 @@ fn main() -> Result<(), Error> {
     }
     run("processes_are_distinct", processes_are_distinct());
     run("what_is_held_at_shutdown_is_reported", what_is_held_at_shutdown_is_reported());
-    run("versions_side_by_side", versions_side_by_side());
     run("killed_worker", killed_worker());
     run("restarted_worker", restarted_worker());
     run("strangers_stay_out", strangers_stay_out());

@@ -12,7 +12,31 @@ pub(crate) fn impls(input: &DeriveInput, attribute: &Attribute) -> TokenStream {
         Name::Path | Name::Given(_) => hosted(input, attribute),
         Name::Remote(_) => TokenStream::new(),
     };
-    quote!(#object #accepts #hosted)
+    let one_of_two = one_of_two(input);
+    quote!(#one_of_two #object #accepts #hosted)
+}
+
+/// Says what is wrong with an actor that is data too, better than the conflict of impls that it is.
+fn one_of_two(input: &DeriveInput) -> TokenStream {
+    if !input.generics.params.is_empty() {
+        return TokenStream::new();
+    }
+    let ident = &input.ident;
+    let advice = format!(
+        "`{ident}` has serde's derives, so it is plain data, and an actor as well: it must be one of the two. \
+         Take `Serialize` and `Deserialize` off the actor, and give what travels a type of its own \
+         (`#[object(.., snapshot)]` and `impl Snapshot for {ident}`)"
+    );
+    let assertion = quote_spanned! {ident.span()=>
+        ::core::assert!(!::rref::hint::Probe::<#ident>::IS_DATA, #advice);
+    };
+    quote! {
+        const _: () = {
+            #[allow(unused_imports)] // unused when the assertion fails, and then not what matters
+            use ::rref::hint::IsNoData as _;
+            #assertion
+        };
+    }
 }
 
 fn object(input: &DeriveInput, attribute: &Attribute) -> TokenStream {

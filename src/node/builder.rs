@@ -111,6 +111,25 @@ impl Builder {
         self
     }
 
+    /// Gives the message `M` an explicit name on the wire, instead of the path of its type; on both
+    /// sides, for what is sent from here as well.
+    ///
+    /// For programs that do not share the type, or that may move it.
+    ///
+    /// ```
+    /// use rref::prelude::*;
+    ///
+    /// #[derive(Serialize, Deserialize, Message)]
+    /// #[rtype(result = "()")]
+    /// struct Order { item: String }
+    ///
+    /// let builder = Node::builder("me").message_name::<Order>("shop.Order");
+    /// ```
+    pub fn message_name<M: RemoteMessage>(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.registry.name_message::<M>(name.into());
+        self
+    }
+
     /// Accepts calls of a `fn` or `async fn` item, under the path where it is defined.
     ///
     /// The path is part of the program's text: put functions that two programs share into a library,

@@ -238,7 +238,7 @@ impl<T: Object> RRef<T> {
             });
             return Ok(RRef::new(handle));
         }
-        let path = || type_name::<M>().into();
+        let path = || self.node().inner().registry.path_of::<M>();
         let name = self.node().inner().names.get::<M>(NameKind::Message, path, || {
             Ok(schema::join(&[schema::schema_of::<M>()?.0, <M::Result as Object>::schema()?]))
         })?;
@@ -329,7 +329,7 @@ impl<T: Object> RRef<T> {
     where
         M: RemoteMessage<Result: Response>,
     {
-        let path = || type_name::<M>().into();
+        let path = || self.node().inner().registry.path_of::<M>();
         let name = self.node().inner().names.get::<M>(NameKind::Message, path, || {
             Ok(schema::join(&[schema::schema_of::<M>()?.0, <M::Result as Response>::schema()?]))
         })?;

@@ -111,13 +111,24 @@ pub(crate) struct LocalMessage<M: RemoteMessage> {
 }
 
 impl Registry {
-    /// The path of a function item: its explicit name, or where it is defined.
+    /// The path of a function item or a message: its explicit name, or where it is defined.
     pub(crate) fn path_of<F: 'static>(&self) -> Path {
         self.names.get(&TypeId::of::<F>()).cloned().unwrap_or(Cow::Borrowed(type_name::<F>()))
     }
 
     pub(crate) fn name<F: 'static>(&mut self, name: Path) {
         self.names.insert(TypeId::of::<F>(), name);
+    }
+
+    /// Gives a message an explicit name, whether or not it has been registered before.
+    pub(crate) fn name_message<M: 'static>(&mut self, name: Path) {
+        let entries = self.messages.remove(&self.path_of::<M>());
+        self.name::<M>(name.clone());
+        if let Some(entries) = entries
+            && self.messages.insert(name.clone(), entries).is_some()
+        {
+            self.mistakes.push(format!("message `{name}`: two messages have this name"));
+        }
     }
 
     pub(crate) fn messages(&self, path: &str) -> Option<&Arc<MessageEntries>> {
@@ -146,7 +157,7 @@ impl<T: Hosted> Messages<'_, T> {
         M: RemoteMessage<Result: Handled>,
         T::Host: Handler<M>,
     {
-        let path = Cow::Borrowed(type_name::<M>());
+        let path = self.registry.path_of::<M>();
         let schema = match message_schema::<M>() {
             Ok(schema) => schema,
             Err(reason) => {
@@ -158,8 +169,12 @@ impl<T: Hosted> Messages<'_, T> {
         let entries = self
             .registry
             .messages
-            .entry(path)
+            .entry(path.clone())
             .or_insert_with(|| Arc::new(MessageEntries { schema, by_seat: HashMap::new() }));
+        if entries.schema != schema {
+            self.registry.mistakes.push(format!("message `{path}`: two messages have this name"));
+            return self;
+        }
         // The registry is not shared before the node starts.
         if let Some(entries) = Arc::get_mut(entries) {
             let entry = MessageEntry { call: call::<T, M>, create: create::<T, M> };
