@@ -291,7 +291,7 @@ fn two_points() -> (Builder, Builder, Run) {
             let node = Node::current().unwrap();
             node.host(Point { x: 1.0 }).unwrap()
         }
-        owner().function_as("lend", lend)
+        owner().register::<Point>().function_as("lend", lend)
     };
     #[derive(Clone, Debug, Serialize, Deserialize)]
     struct Point {
@@ -305,6 +305,11 @@ fn two_points() -> (Builder, Builder, Run) {
             let object = node.call("owner", lend, ()).await.unwrap();
             let error = object.to_here().await.map(|point| point.x).unwrap_err();
             assert_eq!(object.ready().await, Ok(()));
+            // The owner knows the type, in another form.
+            let Error::CreateFailed(why) = object.copy_to("owner").unwrap().ready().await.unwrap_err() else {
+                panic!("no such copy can be made")
+            };
+            assert!(why.contains("Point") && why.contains("has other types on `owner`"), "{why}");
             error
         })
     });

@@ -43,8 +43,8 @@ enum Named {
     Function(Arc<FunctionEntry>),
     Message(Arc<MessageEntries>),
     Method(Arc<MethodEntry>),
-    /// A type; how a copy of one is made, if it is registered.
-    Type(Option<fn(Incoming, Construction)>),
+    /// A type; how a copy of one is made, or why it cannot be. A fetch needs neither.
+    Type(Result<fn(Incoming, Construction), WireError>),
     /// Not registered, or with other types: every use is answered with this.
     Refused(WireError),
 }
@@ -191,8 +191,14 @@ impl Node {
                 None => return not_registered(path, "message"),
             },
             NameKind::Type => match registry.types.get(path) {
-                Some((schema, adopt)) if *schema == name.schema => return Named::Type(Some(*adopt)),
-                _ => return Named::Type(None),
+                Some((schema, adopt)) if *schema == name.schema => return Named::Type(Ok(*adopt)),
+                Some((theirs, _)) => {
+                    return Named::Type(Err(WireError::Schema { path: name.path.clone(), theirs: *theirs }));
+                }
+                None => {
+                    let call = format!(".register::<{path}>()");
+                    return Named::Type(Err(WireError::NotRegistered { what: path.to_string(), call }));
+                }
             },
         };
         if schema != name.schema {
@@ -289,15 +295,13 @@ impl Node {
             }
             Source::Copy { .. } => {
                 state.after(move || match &entry.entry {
-                    Named::Type(Some(adopt)) => {
+                    Named::Type(Ok(adopt)) => {
                         let traced = Traced::arrived(&node, from, &entry.path, trace);
                         let _traced = traced.enter();
                         adopt(incoming, construction);
                     }
-                    Named::Type(None) => {
-                        let call = format!(".register::<{}>()", entry.path);
-                        let (what, node) = (entry.path.to_string(), incoming.node.name().to_string());
-                        construction.fail(Error::NotRegistered { what, node, call });
+                    Named::Type(Err(error)) => {
+                        construction.fail(error.clone().at(incoming.node.name(), entry.schema, 0));
                     }
                     other => construction.fail(refusal(other, &entry, incoming.node.name())),
                 });
