@@ -354,6 +354,9 @@ impl From<GoneReason> for Error {
             GoneReason::Stopped => Error::Gone(Gone::Stopped),
             GoneReason::CreateFailed(cause) => Error::CreateFailed(cause),
             GoneReason::Died(reason) => Error::ObjectDied { reason },
+            GoneReason::Unreachable => {
+                Error::Broken("its owner was out of reach for longer than any lease".into())
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 ///
 /// A node that restarts under its old name and address has a new uid, so that nothing said to the
 /// old process can be mistaken for something said to the new one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeUid(pub u128);
 
 impl fmt::Debug for NodeUid {

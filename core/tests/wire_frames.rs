@@ -105,13 +105,14 @@ fn reply() -> impl Strategy<Value = Reply> {
 }
 
 fn reason() -> impl Strategy<Value = GoneReason> {
-    (0..7, ".{0,40}").prop_map(|(which, text)| match which {
+    (0..8, ".{0,40}").prop_map(|(which, text)| match which {
         0 => GoneReason::Freed,
         1 => GoneReason::NeverCreated,
         2 => GoneReason::CreatorDied,
         3 => GoneReason::LeaseExpired,
         4 => GoneReason::Stopped,
         5 => GoneReason::CreateFailed(text),
+        6 => GoneReason::Unreachable,
         _ => GoneReason::Died(text),
     })
 }
@@ -164,12 +165,28 @@ fn frame() -> impl Strategy<Value = Frame> {
         any::<(u64, u64)>().prop_map(|(calls, bytes)| Frame::Credit { calls, bytes }),
         prop_oneof![Just(LeaveStage::Draining), Just(LeaveStage::Leaving)].prop_map(Frame::Leave),
         ack.prop_map(Frame::Ack),
+        (1..u64::MAX, stamp()).prop_map(|(next_create, seen)| Frame::InventoryBegin { next_create, seen }),
+        vec(object(), 0..5).prop_map(Frame::InventoryItems),
+        Just(Frame::InventoryEnd),
+        heartbeat().prop_map(Frame::Heartbeat),
+        (any::<u128>(), any::<u32>(), 1..u64::MAX).prop_map(|(uid, session_no, nonce)| {
+            Frame::HeartbeatEcho(HeartbeatEcho { uid: NodeUid(uid), session_no, nonce })
+        }),
     ]
+}
+
+fn heartbeat() -> impl Strategy<Value = Heartbeat> {
+    let numbers = (1..u64::MAX, any::<[u64; 6]>());
+    (any::<u128>(), any::<u32>(), numbers).prop_map(|(uid, session_no, (nonce, rest))| {
+        let [asks, clear, count, hash, ack, at] = rest;
+        let listed = Digest { count, hash };
+        Heartbeat { uid: NodeUid(uid), session_no, nonce, asks, clear, listed, ack, at }
+    })
 }
 
 fn stamped() -> impl Strategy<Value = Stamped> {
     (1..u64::MAX, any::<u64>(), any::<u64>(), frame()).prop_map(|(seq, ack, settled, frame)| Stamped {
-        seq: if Kind::of(&frame) == Kind::Ack { 0 } else { seq },
+        seq: if Kind::of(&frame).in_sequence() { seq } else { 0 },
         ack,
         settled,
         frame,
@@ -280,9 +297,23 @@ fn samples() -> Vec<Stamped> {
         Frame::Leave(LeaveStage::Leaving),
         Frame::Ack(Ack { session_no: 1, at: 2, exceptions: vec![NodeUid(3)] }),
         Frame::More { call_id: 5, items: 16 },
+        Frame::InventoryBegin { next_create: 4, seen: Stamp { session_no: 2, seq: 3 } },
+        Frame::InventoryItems(vec![object]),
+        Frame::InventoryEnd,
+        Frame::Heartbeat(Heartbeat {
+            uid: NodeUid(7),
+            session_no: 1,
+            nonce: 2,
+            asks: 3,
+            clear: 4,
+            listed: Digest { count: 5, hash: 6 },
+            ack: 8,
+            at: 9,
+        }),
+        Frame::HeartbeatEcho(HeartbeatEcho { uid: NodeUid(7), session_no: 1, nonce: 2 }),
     ];
     assert!(frames.iter().map(Kind::of).eq(Kind::ALL));
-    let seq = |frame: &Frame| if Kind::of(frame) == Kind::Ack { 0 } else { 11 };
+    let seq = |frame: &Frame| if Kind::of(frame).in_sequence() { 11 } else { 0 };
     frames.into_iter().map(|frame| Stamped { seq: seq(&frame), ack: 12, settled: 13, frame }).collect()
 }
 

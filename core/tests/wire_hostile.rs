@@ -10,7 +10,7 @@ const LIMITS: &Limits = &Limits::DEFAULT;
 const OBJECT: ObjectId = ObjectId { owner: NodeUid(1), creator: NodeUid(2), create_no: 3 };
 
 fn bytes_of(frame: &Frame) -> Vec<u8> {
-    let seq = u64::from(Kind::of(frame) != Kind::Ack);
+    let seq = u64::from(Kind::of(frame).in_sequence());
     encode(seq, 0, 0, frame, LIMITS).unwrap().parts().flat_map(|part| part.to_vec()).collect()
 }
 
@@ -138,6 +138,10 @@ fn ids_and_transfers_mean_something() {
     assert_eq!(zero(&claim, HEADER + 32, 8), value("create_no"));
     assert_eq!(zero(&Frame::Cancel { call_id: 1 }, HEADER, 8), value("call_id"));
     assert_eq!(zero(&reply(vec![], 0), HEADER, 8), value("call_id"));
+    let echo = Frame::HeartbeatEcho(HeartbeatEcho { uid: NodeUid(1), session_no: 1, nonce: 1 });
+    assert_eq!(zero(&echo, HEADER + 24, 8), value("nonce"));
+    let begin = Frame::InventoryBegin { next_create: 1, seen: Stamp::ZERO };
+    assert_eq!(zero(&begin, HEADER, 8), value("create_no"));
     let name = Name { index: 1, kind: NameKind::Type, path: String::new(), schema: 0 };
     assert_eq!(zero(&Frame::Name(name), HEADER, 4), value("name index"));
 
@@ -222,6 +226,7 @@ fn the_largest_control_frames_fit() {
     let n = LIMITS.objects;
     assert!(read(bytes_of(&Frame::Claim(vec![OBJECT; n]))).is_ok());
     assert!(read(bytes_of(&Frame::Release(vec![(OBJECT, Stamp::ZERO); n]))).is_ok());
+    assert!(read(bytes_of(&Frame::InventoryItems(vec![OBJECT; n]))).is_ok());
     assert!(read(bytes_of(&Frame::Gone(vec![(OBJECT, GoneReason::Died("é".repeat(2000))); n]))).is_ok());
     let exceptions = vec![NodeUid(1); LIMITS.exceptions];
     assert!(read(bytes_of(&Frame::Ack(Ack { session_no: 1, at: 1, exceptions }))).is_ok());

@@ -158,8 +158,21 @@ impl Node {
                 state.peer_died(from, "it left the cluster".into());
                 Ok(())
             }
-            // Outside the sequence: taken in before this point.
+            Frame::InventoryBegin { next_create, seen } => state
+                .lifetime
+                .on_inventory_begin(from, at, next_create, seen)
+                .map_err(|error| error.to_string()),
+            Frame::InventoryItems(objects) => state
+                .lifetime
+                .on_inventory_items(from, &objects, &mut Lanes { peers: &mut state.peers })
+                .map_err(|error| error.to_string()),
+            Frame::InventoryEnd => state
+                .lifetime
+                .on_inventory_end(from, &mut Lanes { peers: &mut state.peers })
+                .map_err(|error| error.to_string()),
+            // Outside the sequence: taken in before this point, or on a connection of its own.
             Frame::Ack(_) => Ok(()),
+            Frame::Heartbeat(_) | Frame::HeartbeatEcho(_) => Err("a heartbeat between messages".into()),
         }
     }
 

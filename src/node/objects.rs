@@ -4,7 +4,7 @@ use super::peer::Link;
 use super::state::State;
 use crate::error::{Error, Gone, Result};
 use crate::object::occupant::Occupant;
-use rref_core::lifetime::Arrival;
+use rref_core::lifetime::{Arrival, GoneReason};
 use rref_core::{NodeUid, ObjectId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,6 +67,15 @@ impl State {
             for waiter in self.parked.remove(&id).unwrap_or_default() {
                 self.after(move || waiter(Err(Error::Gone(Gone::CreatorDied)), false));
             }
+        }
+    }
+
+    /// An object that was expected will not be created.
+    pub(crate) fn never_comes(&mut self, id: ObjectId, reason: GoneReason) {
+        let error = Error::from(reason);
+        for waiter in self.parked.remove(&id).unwrap_or_default() {
+            let error = error.clone();
+            self.after(move || waiter(Err(error), false));
         }
     }
 

@@ -281,6 +281,9 @@ impl Outbox for Lanes<'_> {
             Control::Claim(objects) => Frame::Claim(objects),
             Control::Release(objects) => Frame::Release(objects),
             Control::Gone(objects) => Frame::Gone(objects),
+            Control::InventoryBegin { next_create, seen } => Frame::InventoryBegin { next_create, seen },
+            Control::InventoryItems(objects) => Frame::InventoryItems(objects),
+            Control::InventoryEnd => Frame::InventoryEnd,
         };
         let at = Stamp { session_no: peer.lane.session_no(), seq: peer.lane.next_seq() };
         if !peer.takes_messages() {
@@ -344,6 +347,7 @@ impl Drop for Locked<'_> {
                 }
                 // The owner answers each call itself; when it is lost they are failed together.
                 Effect::Broken(..) => {}
+                Effect::NeverComes(id, reason) => state.never_comes(id, reason),
                 Effect::FlushReleases => state.home.arm(),
             }
         }

@@ -2,9 +2,10 @@
 //!
 //! Knows nothing of objects themselves; calls through a handle are the caller's business.
 
-use super::ProtocolError;
+use super::inventory::Inventory;
 use super::table::NodeStamps;
-use super::{CONTROL_BATCH, Control, Effect, GoneReason, HandleKey, ImportState, Imported, Lifetime, Outbox};
+use super::{CONTROL_BATCH, Control, Digest, Effect, GoneReason, HandleKey, ImportState, Imported, Lifetime};
+use super::{Outbox, ProtocolError};
 use crate::{NodeUid, ObjectId, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +54,20 @@ pub(super) struct Peer {
     /// Every introduction in its lane up to here has been taken in. Ahead of `processed` while a
     /// frame with handles is under way.
     pub(super) seen: Stamp,
+    /// The session that its lane is in, as of the last reset; 0 before the first one.
+    pub(super) session_no: u32,
+    /// It was dead to us, and has not returned yet.
+    pub(super) fenced: bool,
+    /// As a holder: the inventory that is arriving.
+    pub(super) inventory: Option<Inventory>,
+    /// As a holder: what it is listed for here.
+    pub(super) listed: Digest,
+    /// As an owner: what we hold of it, but for objects whose Create has no position yet.
+    pub(super) holding: Digest,
+    /// As a holder: our last introduction or Gone to it.
+    pub(super) told: Stamp,
+    /// As an owner: our last Create, Claim, Release or inventory to it.
+    pub(super) said: Stamp,
     /// As an owner: our claims and Creates under way to it, each with the introductions that settle
     /// when it is acknowledged.
     pub(super) waiting: BTreeMap<(Stamp, ObjectId), Vec<Introduction>>,
@@ -86,6 +101,8 @@ impl Lifetime {
         }
         held.standing = Standing::Awaiting(at);
         let peer = self.peer(id.owner);
+        peer.holding.add(&id);
+        peer.said = peer.said.max(at);
         let introductions = peer.queued.remove(&id.create_no).unwrap_or_default();
         peer.waiting.insert((at, id), introductions);
         // A full batch waits for the next frame or the timer: this call has no way to send.
@@ -106,32 +123,7 @@ impl Lifetime {
         Ok(())
     }
 
-    /// The owner is certain never to come back: all handles of its objects break, pins on them
-    /// fall, their introductions settle, and what arrives of it later is broken from birth.
-    ///
-    /// It frees nothing here: what the dead node held of ours, and pins toward it, stay.
-    pub fn owner_died(&mut self, owner: NodeUid, reason: GoneReason) {
-        if owner == self.me {
-            return;
-        }
-        for id in self.held.of_owner(owner) {
-            self.break_entry(id, &reason);
-        }
-        let settle = self.rules.settle_broken;
-        let peer = self.peer(owner);
-        peer.gone = Some(reason);
-        peer.releases.clear();
-        if settle {
-            // Entries that were released while their claim was under way are left here.
-            let waiting = std::mem::take(&mut peer.waiting);
-            let queued = std::mem::take(&mut peer.queued);
-            for introduction in waiting.into_values().chain(queued.into_values()).flatten() {
-                self.settle(introduction, owner);
-            }
-        }
-    }
-
-    fn owner_gone(&self, owner: NodeUid) -> Option<GoneReason> {
+    pub(super) fn owner_gone(&self, owner: NodeUid) -> Option<GoneReason> {
         self.peers.get(&owner)?.gone.clone()
     }
 
@@ -145,8 +137,11 @@ impl Lifetime {
         peer?.gone.clone()
     }
 
-    fn break_entry(&mut self, id: ObjectId, reason: &GoneReason) {
+    pub(super) fn break_entry(&mut self, id: ObjectId, reason: &GoneReason) {
         let Some(held) = self.held.remove(&id) else { return };
+        if held.standing != Standing::Queued {
+            self.peer(id.owner).holding.remove(&id);
+        }
         for (to, at) in held.pins.iter().flat_map(|pins| pins.iter()) {
             self.peer(to).unpin(at, id);
         }
@@ -197,6 +192,8 @@ impl Lifetime {
             for some in ids.chunks(CONTROL_BATCH) {
                 self.flush(owner, out);
                 let at = out.enqueue(owner, Control::Claim(some.to_vec()));
+                let peer = self.peer(owner);
+                peer.said = peer.said.max(at);
                 for &id in some {
                     self.entry(id, Standing::Awaiting(at));
                     self.peer(owner).waiting.insert((at, id), Vec::new());
@@ -231,6 +228,9 @@ impl Lifetime {
 
     /// The object's entry; a new one, without handles yet, if there is none.
     fn entry(&mut self, id: ObjectId, standing: Standing) -> &mut Held {
+        if standing != Standing::Queued && !self.held.contains(&id) {
+            self.peer(id.owner).holding.add(&id);
+        }
         let generation = || next_generation(&self.broken, self.me, id);
         self.held.get_or_insert_with(id, || Held {
             handles: 0,
@@ -243,7 +243,9 @@ impl Lifetime {
     /// The count a foreign or broken handle belongs to.
     pub(super) fn foreign_handles(&mut self, key: HandleKey) -> Option<&mut u64> {
         match self.held.get_mut(&key.id) {
-            Some(held) if held.generation == key.generation => Some(&mut held.handles),
+            Some(held) if held.generation == key.generation || !self.rules.keep_broken_apart => {
+                Some(&mut held.handles)
+            }
             _ => self.broken.get_mut(&(key.id, key.generation)).map(|broken| &mut broken.handles),
         }
     }
@@ -257,7 +259,7 @@ fn next_generation(broken: &BTreeMap<(ObjectId, u64), Broken>, me: NodeUid, id: 
 }
 
 impl Peer {
-    fn unpin(&mut self, at: Stamp, id: ObjectId) {
+    pub(super) fn unpin(&mut self, at: Stamp, id: ObjectId) {
         if let Some(pins) = self.pins.get_mut(&id.owner) {
             pins.remove(&(at, id));
             if pins.is_empty() {

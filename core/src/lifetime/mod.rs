@@ -17,8 +17,15 @@
 //! - R7: `create_no` tells an object that is yet to come (parked) from one already freed (`Gone`).
 //! - R12: a queued or running call counts as a local reference.
 //!
-//! A node that falls silent keeps everything it is listed for; only [`Lifetime::owner_died`], the
-//! certain end of an *owner*, breaks handles.
+//! What becomes of it all when nodes or sessions end:
+//!
+//! - [`Lifetime::fence`] (R8, R10): a *holder* is dead; its listings and the pins toward it fall;
+//! - [`Lifetime::give_up`] (R13) and [`Lifetime::owner_died`]: an *owner* is out of reach, or dead; its
+//!   handles break;
+//! - [`Lifetime::reset`]: the session with a peer starts anew; an inventory makes both tables agree.
+//!
+//! When the first two may be called is decided elsewhere ([`crate::lease`]): a node that falls silent
+//! keeps everything it is listed for until then.
 //!
 //! This module knows identities, lane positions and rules. It must not know connections, clocks,
 //! frames' bytes, types of objects or locks: the caller serialises calls and moves the frames. It
@@ -26,13 +33,18 @@
 //! assigned by [`Outbox::enqueue`] and by the caller's own sends in one order; and a message keeps
 //! its handles until [`Lifetime::introduce`] has been called for it.
 
+mod digest;
+mod fence;
 mod holder;
+mod inventory;
 mod owner;
 mod release;
 mod report;
+mod reset;
 mod settle;
 mod table;
 
+pub use digest::Digest;
 pub use owner::Arrival;
 pub use report::{HeldReport, OwnedReport, OwnedState};
 
@@ -62,6 +74,18 @@ pub enum Control {
     Release(Vec<(ObjectId, Stamp)>),
     /// These objects of the sender do not exist.
     Gone(Vec<(ObjectId, GoneReason)>),
+    /// What the sender holds of the receiver's follows: everything, as of this moment.
+    InventoryBegin {
+        /// The next object it will ask the receiver for: every lower number has been sent, or never
+        /// will be.
+        next_create: u64,
+        /// The sender has seen every introduction of the receiver's up to here.
+        seen: Stamp,
+    },
+    /// Objects that the sender holds, between begin and end.
+    InventoryItems(Vec<ObjectId>),
+    /// What has not been named since the begin is not held.
+    InventoryEnd,
 }
 
 /// Where lifetime frames go.
@@ -78,6 +102,8 @@ pub enum Effect {
     Free(ObjectId),
     /// The handles of this foreign object are dead: fail its calls with the reason.
     Broken(ObjectId, GoneReason),
+    /// This object of ours was expected, and will not be created: fail the calls that are parked for it.
+    NeverComes(ObjectId, GoneReason),
     /// Releases wait: call [`Lifetime::flush_all`] within a millisecond or so.
     FlushReleases,
 }
@@ -140,6 +166,14 @@ pub enum ProtocolError {
         from: NodeUid,
         /// The object.
         id: ObjectId,
+    },
+    /// The parts of an inventory must come in order.
+    #[error("{from} sends {what} where it has no place")]
+    InventoryOutOfOrder {
+        /// The sender.
+        from: NodeUid,
+        /// What it sent.
+        what: &'static str,
     },
     /// Too many claims for objects whose creation has not arrived.
     #[error("{from} claims {id} before its creation, and {limit} such objects are parked already")]
@@ -251,7 +285,15 @@ impl Lifetime {
         if *handles > 0 {
             return;
         }
-        if self.broken.remove(&(key.id, key.generation)).is_none() && self.release_if_unused(key.id) {
+        let released = match self.broken.remove(&(key.id, key.generation)) {
+            Some(_) if self.rules.broken_releases_nothing => false,
+            Some(_) => {
+                self.note_release(key.id);
+                true
+            }
+            None => self.release_if_unused(key.id),
+        };
+        if released {
             self.flush_if_full(key.id.owner, out);
         }
     }

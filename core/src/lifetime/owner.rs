@@ -76,11 +76,9 @@ impl Lifetime {
             return Err(ProtocolError::CreateOutOfOrder { from, expected, got: create_no });
         }
         let id = ObjectId { owner: self.me, creator: from, create_no };
-        let entry = self.construct(id);
+        self.construct(id);
         // The creator holds it, as by a claim; an introduction by us may have listed it already.
-        if entry.holders.get(from).is_none() {
-            entry.holders.set(from, Stamp::ZERO);
-        }
+        self.list_claimant(id, from);
         Ok(id)
     }
 
@@ -120,7 +118,10 @@ impl Lifetime {
             return Arrival::NotOwner;
         }
         let Some(entry) = self.owned.get_mut(&id) else {
-            return if self.is_to_come(id) { Arrival::Park } else { Arrival::Gone(GoneReason::Freed) };
+            return match self.missing(id) {
+                None => Arrival::Park,
+                Some(reason) => Arrival::Gone(reason),
+            };
         };
         let arrival = match &entry.state {
             State::Expected => return Arrival::Park,
@@ -158,19 +159,30 @@ impl Lifetime {
                 Some(reason) => gone.push((id, reason)),
             }
         }
-        for some in gone.chunks(CONTROL_BATCH) {
-            self.flush(from, out);
-            out.enqueue(from, Control::Gone(some.to_vec()));
-        }
+        self.send_gone(from, &gone, out);
         Ok(())
     }
 
+    /// Tells a holder that these objects do not exist.
+    pub(super) fn send_gone(&mut self, to: NodeUid, gone: &[(ObjectId, GoneReason)], out: &mut impl Outbox) {
+        for some in gone.chunks(CONTROL_BATCH) {
+            self.flush(to, out);
+            let at = out.enqueue(to, Control::Gone(some.to_vec()));
+            let peer = self.peer(to);
+            peer.told = peer.told.max(at);
+        }
+    }
+
     /// Lists a claimant, or says why the object is gone.
-    fn claimed(&mut self, id: ObjectId, from: NodeUid) -> Result<Option<GoneReason>, ProtocolError> {
+    pub(super) fn claimed(
+        &mut self,
+        id: ObjectId,
+        from: NodeUid,
+    ) -> Result<Option<GoneReason>, ProtocolError> {
         let park = self.rules.park_claims;
         if !self.owned.contains(&id) {
-            if !self.is_to_come(id) {
-                return Ok(Some(GoneReason::Freed));
+            if let Some(reason) = self.missing(id) {
+                return Ok(Some(reason));
             }
             if !park {
                 return Ok(Some(GoneReason::NeverCreated));
@@ -179,14 +191,40 @@ impl Lifetime {
                 return Err(ProtocolError::TooManyParked { from, id, limit: self.parked_limit });
             }
         }
-        let Some(entry) = self.owned.get_mut(&id) else { return Ok(None) };
+        let Some(entry) = self.owned.get(&id) else { return Ok(None) };
         if !park && matches!(entry.state, State::Expected | State::Pending) {
             return Ok(Some(GoneReason::NeverCreated));
         }
-        if entry.holders.get(from).is_none() {
-            entry.holders.set(from, Stamp::ZERO);
-        }
+        self.list_claimant(id, from);
         Ok(None)
+    }
+
+    /// A claim, a Create or an item lists its sender as of the current session: before everything we
+    /// have introduced in it, and after what a session before knew.
+    pub(super) fn list_claimant(&mut self, id: ObjectId, from: NodeUid) {
+        let session_no = self.peers.get(&from).map_or(0, |peer| peer.session_no);
+        let at = Stamp { session_no, seq: 0 };
+        let Some(entry) = self.owned.get_mut(&id) else { return };
+        if entry.holders.get(from).is_none_or(|listed| listed < at) {
+            self.set_holder(id, from, at);
+        }
+    }
+
+    fn set_holder(&mut self, id: ObjectId, node: NodeUid, at: Stamp) {
+        let Some(entry) = self.owned.get_mut(&id) else { return };
+        if entry.holders.set(node, at).is_none() {
+            self.peer(node).listed.add(&id);
+        }
+    }
+
+    /// Strikes a node off an object's holders, and frees the object if that was all that held it.
+    pub(super) fn strike(&mut self, id: ObjectId, node: NodeUid) {
+        if let Some(entry) = self.owned.get_mut(&id)
+            && entry.holders.remove(node).is_some()
+        {
+            self.peer(node).listed.remove(&id);
+            self.free_if_unused(id);
+        }
     }
 
     /// A Release has arrived: the sender is struck off, unless we introduced the object to it after
@@ -197,17 +235,16 @@ impl Lifetime {
     pub fn on_release(&mut self, from: NodeUid, ids: &[(ObjectId, Stamp)]) -> Result<(), ProtocolError> {
         self.check_ours(from, ids.iter().map(|(id, _)| id))?;
         for (id, seen) in ids {
-            let Some(entry) = self.owned.get_mut(id) else { continue };
+            let Some(entry) = self.owned.get(id) else { continue };
             let introduced = entry.holders.get(from);
             if introduced.is_some_and(|at| at <= *seen || !self.rules.guard_release) {
-                entry.holders.remove(from);
-                self.free_if_unused(*id);
+                self.strike(*id, from);
             }
         }
         Ok(())
     }
 
-    fn check_ours<'a>(
+    pub(super) fn check_ours<'a>(
         &self,
         from: NodeUid,
         mut ids: impl Iterator<Item = &'a ObjectId>,
@@ -224,11 +261,10 @@ impl Lifetime {
     fn construct(&mut self, id: ObjectId) -> &mut Owned {
         self.created_upto.insert(id.creator, id.create_no);
         let entry = self.owned.get_or_insert_with(id, || Owned::new(State::Pending));
-        // Its number is new, so what was there already can only have been expected.
-        if entry.state == State::Expected {
-            entry.state = State::Pending;
-            self.expected -= 1;
-        }
+        // Its number is new, so what was there already was expected, or failed as its creator was
+        // fenced: that one has returned.
+        self.expected -= usize::from(entry.state == State::Expected);
+        entry.state = State::Pending;
         entry
     }
 
@@ -247,10 +283,10 @@ impl Lifetime {
 
     /// R1: the receiver is listed from the moment the frame has its position.
     pub(super) fn list(&mut self, id: ObjectId, to: NodeUid, at: Stamp) {
-        if to != self.me
-            && let Some(entry) = self.owned.get_mut(&id)
-        {
-            entry.holders.set(to, at);
+        if to != self.me {
+            self.set_holder(id, to, at);
+            let peer = self.peer(to);
+            peer.told = peer.told.max(at);
         }
     }
 
@@ -258,8 +294,8 @@ impl Lifetime {
     /// many, the handle is gone from birth.
     pub(super) fn import_own(&mut self, id: ObjectId) -> Imported {
         if !self.owned.contains(&id) {
-            if !self.is_to_come(id) {
-                return self.import_broken(id, GoneReason::Freed);
+            if let Some(reason) = self.missing(id) {
+                return self.import_broken(id, reason);
             }
             if !self.expect(id) {
                 return self.import_broken(id, GoneReason::NeverCreated);
@@ -269,14 +305,44 @@ impl Lifetime {
         Imported { key: HandleKey { id, generation: 0 }, state: ImportState::Ok }
     }
 
-    fn created_upto(&self, creator: NodeUid) -> u64 {
+    pub(super) fn created_upto(&self, creator: NodeUid) -> u64 {
         self.created_upto.get(&creator).copied().unwrap_or(0)
     }
 
-    /// Whether the object's creation has yet to arrive.
-    fn is_to_come(&self, id: ObjectId) -> bool {
+    /// Why an object that is not in the table does not exist; none if its creation may yet arrive.
+    fn missing(&self, id: ObjectId) -> Option<GoneReason> {
         // Our own creations do not travel: nobody can know of one before it is in the table.
-        id.creator != self.me && id.create_no > self.created_upto(id.creator)
+        if id.creator == self.me || id.create_no <= self.created_upto(id.creator) {
+            return Some(GoneReason::Freed);
+        }
+        let dead = self.peers.get(&id.creator).is_some_and(|creator| creator.fenced);
+        (dead && self.rules.report_dead_creators).then_some(GoneReason::CreatorDied)
+    }
+
+    /// An expected object will not be created: its holders and parked calls learn why.
+    pub(super) fn fail_expected(&mut self, id: ObjectId, reason: GoneReason, out: &mut impl Outbox) {
+        let Some(entry) = self.owned.get_mut(&id) else { return };
+        if entry.state != State::Expected {
+            return;
+        }
+        self.expected -= 1;
+        let holders = std::mem::take(&mut entry.holders);
+        // Handles of this process keep the reason.
+        entry.state = State::Failed(Box::new(reason.clone()));
+        if entry.local == 0 {
+            self.owned.remove(&id);
+        }
+        for (holder, _) in holders.iter() {
+            self.peer(holder).listed.remove(&id);
+            self.send_gone(holder, &[(id, reason.clone())], out);
+        }
+        self.effects.push(Effect::NeverComes(id, reason));
+    }
+
+    /// The expected objects of a creator, in order.
+    pub(super) fn expected_of(&self, creator: NodeUid) -> Vec<ObjectId> {
+        let ours = self.owned.of(self.me, creator);
+        ours.filter(|(_, entry)| entry.state == State::Expected).map(|(id, _)| id).collect()
     }
 
     /// Makes an entry for an object that is yet to come; false if there are too many.
@@ -290,7 +356,7 @@ impl Lifetime {
     }
 
     /// Free iff created, no holder, no local reference, no call.
-    fn free_if_unused(&mut self, id: ObjectId) {
+    pub(super) fn free_if_unused(&mut self, id: ObjectId) {
         let Some(entry) = self.owned.get(&id) else { return };
         if entry.local > 0 || entry.calls > 0 || !entry.holders.is_empty() {
             return;

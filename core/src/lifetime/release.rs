@@ -4,7 +4,7 @@
 
 use super::holder::Standing;
 use super::{Control, Effect, Lifetime, Outbox, RELEASE_BATCH};
-use crate::{NodeUid, ObjectId};
+use crate::{NodeUid, ObjectId, Stamp};
 
 impl Lifetime {
     /// Sends the pending releases to `owner`. To be called before anything else gets a position in
@@ -42,9 +42,12 @@ impl Lifetime {
         if !self.rules.seen_at_release {
             releases.iter_mut().for_each(|(_, seen)| *seen = peer.seen);
         }
+        let mut said = Stamp::ZERO;
         for batch in releases.chunks(RELEASE_BATCH) {
-            out.enqueue(owner, Control::Release(batch.to_vec()));
+            said = out.enqueue(owner, Control::Release(batch.to_vec()));
         }
+        let peer = self.peer(owner);
+        peer.said = peer.said.max(said);
     }
 
     /// Turns the entry absent if nothing holds it, and notes its release with what has been seen up
@@ -56,12 +59,18 @@ impl Lifetime {
             return false;
         }
         self.held.remove(&id);
+        self.peer(id.owner).holding.remove(&id);
+        self.note_release(id);
+        true
+    }
+
+    /// A release of the object is due, with what has been seen up to now.
+    pub(super) fn note_release(&mut self, id: ObjectId) {
         let peer = self.peer(id.owner);
         peer.releases.push((id, peer.seen));
         if !self.timer_armed {
             self.timer_armed = true;
             self.effects.push(Effect::FlushReleases);
         }
-        true
     }
 }

@@ -32,6 +32,18 @@ impl Lifetime {
         }
     }
 
+    /// The position of our last claim or Create to `owner` that is not acknowledged; zero if none is.
+    pub fn last_claim(&self, owner: NodeUid) -> Stamp {
+        let last = self.peers.get(&owner).and_then(|peer| peer.waiting.last_key_value());
+        last.map_or(Stamp::ZERO, |((at, _), _)| *at)
+    }
+
+    /// Whether all our claims and Creates to `owner` up to this position are acknowledged.
+    pub fn is_claim_acked(&self, owner: NodeUid, upto: Stamp) -> bool {
+        let first = self.peers.get(&owner).and_then(|peer| peer.waiting.first_key_value());
+        first.is_none_or(|((at, _), _)| *at > upto)
+    }
+
     fn pop_waiting(&mut self, peer: NodeUid, at: Stamp) -> Option<((Stamp, ObjectId), Vec<Introduction>)> {
         let waiting = &mut self.peers.get_mut(&peer)?.waiting;
         let first = waiting.first_entry()?;
@@ -46,17 +58,11 @@ impl Lifetime {
             return;
         }
         let exceptions: BTreeSet<NodeUid> = exceptions.iter().copied().collect();
-        let owners: Vec<NodeUid> = pins.keys().filter(|owner| !exceptions.contains(owner)).copied().collect();
+        let spared = |owner: &NodeUid| self.rules.spare_excepted_owners && exceptions.contains(owner);
+        let owners: Vec<NodeUid> = pins.keys().filter(|owner| !spared(owner)).copied().collect();
         for owner in owners {
             while let Some(id) = self.pop_pin(peer, owner, at) {
-                let Some(held) = self.held.get_mut(&id) else { continue };
-                if let Some(pins) = &mut held.pins {
-                    pins.remove(peer);
-                    if pins.is_empty() {
-                        held.pins = None;
-                    }
-                }
-                if self.release_if_unused(id) {
+                if self.unpinned(id, peer) {
                     self.flush_if_full(owner, out);
                 }
             }

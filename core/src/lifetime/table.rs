@@ -66,15 +66,33 @@ impl<T> Table<T> {
         })
     }
 
+    /// The entries of one group.
+    pub(super) fn of(&self, owner: NodeUid, creator: NodeUid) -> impl Iterator<Item = (ObjectId, &T)> {
+        let group = self.groups.get(&(owner, creator)).into_iter().flatten();
+        group.map(move |(&create_no, value)| (ObjectId { owner, creator, create_no }, value))
+    }
+
+    /// The creators that occur, each once or more.
+    pub(super) fn creators(&self) -> impl Iterator<Item = NodeUid> {
+        self.groups.keys().map(|(_, creator)| *creator)
+    }
+
+    /// The owners that occur, each once or more.
+    pub(super) fn owners(&self) -> impl Iterator<Item = NodeUid> {
+        self.groups.keys().map(|(owner, _)| *owner)
+    }
+
+    /// Every entry of an object of `owner`.
+    pub(super) fn iter_of(&self, owner: NodeUid) -> impl Iterator<Item = (ObjectId, &T)> {
+        let groups = self.groups.range((owner, NodeUid(0))..=(owner, NodeUid(u128::MAX)));
+        groups.flat_map(|(&(owner, creator), group)| {
+            group.iter().map(move |(&create_no, value)| (ObjectId { owner, creator, create_no }, value))
+        })
+    }
+
     /// Every object of `owner` in the table.
     pub(super) fn of_owner(&self, owner: NodeUid) -> Vec<ObjectId> {
-        let range = (owner, NodeUid(0))..=(owner, NodeUid(u128::MAX));
-        let groups = self.groups.range(range);
-        groups
-            .flat_map(|(&(owner, creator), group)| {
-                group.keys().map(move |&create_no| ObjectId { owner, creator, create_no })
-            })
-            .collect()
+        self.iter_of(owner).map(|(id, _)| id).collect()
     }
 }
 

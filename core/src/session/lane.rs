@@ -33,6 +33,8 @@ pub struct Lane<F> {
     limits: LaneLimits,
     session_no: u32,
     connected: bool,
+    /// Only a reset helps.
+    ended: bool,
 
     /// The resend buffer: `oldest` and following.
     buffer: VecDeque<Unacked<F>>,
@@ -67,6 +69,7 @@ impl<F> Lane<F> {
             limits,
             session_no: 1,
             connected: false,
+            ended: false,
             buffer: VecDeque::new(),
             oldest: 1,
             cursor: 1,
@@ -88,6 +91,34 @@ impl<F> Lane<F> {
     /// The session's number, from 1.
     pub fn session_no(&self) -> u32 {
         self.session_no
+    }
+
+    pub(super) fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// Whether the session can only be followed by another one.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The session cannot go on: the peer is fenced or given up, a frame is missing, or the resend
+    /// buffer is too full. What is in it is lost, and so is what is pushed until the next session.
+    pub fn end_session(&mut self) {
+        self.ended = true;
+        self.connected = false;
+        self.oldest = self.next_seq();
+        self.cursor = self.oldest;
+        self.buffer.clear();
+        self.unacked_bytes = 0;
+        self.unacked_user_bytes = 0;
+        self.held = None;
+    }
+
+    /// Everything as in a new lane, in another session.
+    pub(super) fn switch(&mut self, session_no: u32) {
+        let fresh = Lane::new(self.rules, self.limits);
+        *self = Lane { session_no, ..fresh };
     }
 
     /// Whether a connection serves the lane.
@@ -123,6 +154,11 @@ impl<F> Lane<F> {
     /// the caller sees to it that a user frame fits [`Lane::room`] and that an overfull lane ends.
     pub fn push(&mut self, class: Class, weight: usize, frame: F) -> Seq {
         let seq = self.next_seq();
+        if self.ended {
+            self.oldest += 1;
+            self.cursor = self.oldest;
+            return seq;
+        }
         self.unacked_bytes += weight;
         if class == Class::User {
             self.unacked_user_bytes += weight;
@@ -151,8 +187,11 @@ impl<F> Lane<F> {
     /// The weight a user frame may have now, in bytes.
     ///
     /// `usize::MAX` while no user byte is unacknowledged: a single frame may exceed the window, or it
-    /// could never be sent.
+    /// could never be sent. 0 once the session has ended: messages wait for the next one.
     pub fn room(&self) -> usize {
+        if self.ended {
+            return 0;
+        }
         match self.unacked_user_bytes {
             0 => usize::MAX,
             unacked => self.limits.send_window.saturating_sub(unacked),
@@ -185,8 +224,12 @@ impl<F> Lane<F> {
     ///
     /// # Errors
     ///
-    /// [`LaneError::UnknownSession`], [`LaneError::ResumeGap`]; the lane is as before.
+    /// [`LaneError::UnknownSession`], [`LaneError::ResumeGap`], [`LaneError::Ended`]; the lane is as
+    /// before.
     pub fn connected(&mut self, peer_session_no: u32, peer_recv_next: Seq) -> Result<Resume, LaneError> {
+        if self.ended {
+            return Err(LaneError::Ended);
+        }
         // A peer without a session is our peer of old only if neither side can tell the difference.
         let fresh = peer_session_no == 0 && self.oldest == 1 && self.processed == 0;
         if peer_session_no != self.session_no && !fresh {
@@ -238,6 +281,9 @@ impl<F> Lane<F> {
         }
         if seq == 0 || seq > self.processed {
             return Err(LaneError::Gap { expected: self.recv_next(), got: seq });
+        }
+        if !self.rules.drop_duplicates {
+            return Ok(Accept::Process);
         }
         // Its sender does not know that we have it.
         self.owed = true;

@@ -11,11 +11,14 @@
 //! A node joins them: while [`Outbound::next`] yields something for [`Lane::room`], it encodes that
 //! under [`Lane::next_seq`] and hands it to [`Lane::push`]. Control frames go to the lane directly.
 //!
+//! Sessions end by [`Lane::end_session`] and begin anew by a reset, which the two sides agree on in
+//! their Hellos: [`Position`].
+//!
 //! This module must not know what frames mean, what an object's state is, how bytes travel, or what
-//! time it is. Starting a new session after a reset is not its business either: that is a new
-//! [`Lane`].
+//! time it is. What a reset means for handles is [`Lifetime::reset`](crate::lifetime::Lifetime::reset).
 
 mod credit;
+mod handshake;
 mod lane;
 mod order;
 mod outbound;
@@ -23,6 +26,7 @@ mod terms;
 mod transfer;
 
 pub use credit::{Credit, Grant, Violation};
+pub use handshake::{Meeting, Position};
 pub use lane::Lane;
 pub use order::Message;
 pub use outbound::{Emit, Outbound, OutboundLimits, Ticket};

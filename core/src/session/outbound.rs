@@ -276,6 +276,21 @@ impl<M: Message> Outbound<M> {
         std::mem::take(&mut self.queue).into_values().map(|queued| queued.message).collect()
     }
 
+    /// A new session begins: what was not emitted stays and is emitted there, open transfers start over,
+    /// and call credit counts from 0 again.
+    pub fn restart(&mut self) {
+        for number in self.transfers.numbers() {
+            if let Some(queued) = self.queue.get(&number) {
+                self.large.set_for(&queued.message).insert(number);
+            }
+        }
+        self.transfers.clear();
+        self.small_run = 0;
+        self.calls_reserved = 0;
+        self.sent = Credit::default();
+        self.limit = Credit::default();
+    }
+
     fn calls_available(&self) -> u64 {
         self.limit.calls.saturating_sub(self.sent.calls).saturating_sub(self.calls_reserved)
     }

@@ -62,6 +62,21 @@ pub enum LaneError {
         /// The peer's; 0 for none.
         theirs: u32,
     },
+    /// The session has ended here. Only a reset helps.
+    #[error("the session has ended")]
+    Ended,
+    /// The peer's answer does not fit what it was told: it neither resumes the session nor begins a
+    /// later one.
+    #[error("the peer answers with session {theirs} where this is session {ours}")]
+    WrongAnswer {
+        /// Our session.
+        ours: u32,
+        /// The session in its answer.
+        theirs: u32,
+    },
+    /// Session numbers are used up. Only a new process, with a new uid, helps.
+    #[error("no session number is left")]
+    NoSessionLeft,
     /// The peer acknowledges or settles what no connection was ever given.
     #[error("the peer acknowledges frame {ack}, but only {sent} were sent")]
     AckOfUnsent {

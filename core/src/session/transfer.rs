@@ -108,6 +108,11 @@ impl Transfers {
         self.finished.iter().chain(&self.turn).any(|transfer| transfer.number == number)
     }
 
+    /// The open messages.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = Number> {
+        self.turn.iter().chain(&self.finished).map(|transfer| transfer.number)
+    }
+
     /// Forgets all transfers, but uses no number twice.
     pub(super) fn clear(&mut self) {
         self.turn.clear();

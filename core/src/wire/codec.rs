@@ -22,7 +22,8 @@
 //! - `length`: the whole frame, header included;
 //! - `flags`: bit 0, the body comes in chunks; the other bits are 0;
 //! - `refs`: entries of the reference table;
-//! - `seq`, `ack`, `settled`: see [`Stamped`](super::Stamped); `seq` is 0 in an Ack and nowhere else;
+//! - `seq`, `ack`, `settled`: see [`Stamped`](super::Stamped); `seq` is 0 in an Ack, a Heartbeat and its echo,
+//!   and nowhere else;
 //! - `body`: bytes of the body, or of the chunk;
 //! - `segments`: number of segment descriptors;
 //! - `transfer`: the transfer of the parts that come in chunks; 0 for none.
@@ -37,9 +38,9 @@
 //! segments          for each inline one: zeros up to a multiple of 64, then its bytes
 //! ```
 //!
-//! Bit 0 of a descriptor's flags says that the segment comes in chunks. Claim, Release and Gone keep
-//! their objects in the reference table; the kinds without a payload have `body`, `segments`,
-//! `transfer` and, but for those three, `refs` 0.
+//! Bit 0 of a descriptor's flags says that the segment comes in chunks. Claim, Release, Gone and an
+//! inventory's Items keep their objects in the reference table; the kinds without a payload have `body`,
+//! `segments`, `transfer` and, but for those four, `refs` 0.
 //!
 //! ```text
 //!  1 Name     index u32, kind u8, 0 u8, path length u16, schema u128, path
@@ -59,12 +60,18 @@
 //! 15 Leave    stage u8, 0 u56
 //! 16 Ack      session_no u32, exceptions u32, at u64, exceptions x uid u128
 //! 17 More     call_id u64, items u64
+//! 18 Begin    next_create u64, session_no u32, 0 u32, seq u64            (of an inventory)
+//! 19 Items
+//! 20 End      nothing
+//! 21 Beat     uid u128, session_no u32, 0 u32, nonce u64, asks u64, clear u64, count u64, hash u64,
+//!             ack u64, at u64                                            (a heartbeat)
+//! 22 Echo     uid u128, session_no u32, 0 u32, nonce u64
 //!
 //! source  1 function, 2 message (with object), 3 copy
 //! target  1 function, 2 message, 3 method, 4 fetch, 5 ready, 6 flush, 7 ended (these three
 //!         with name 0); all but 1 with object
-//! reason  1 freed, 2 never created, 3 creator died, 4 lease expired, 5 stopped, 6 create failed, 7 died;
-//!         text in the last two alone
+//! reason  1 freed, 2 never created, 3 creator died, 4 lease expired, 5 stopped, 6 create failed, 7 died,
+//!         8 unreachable; text in 6 and 7 alone
 //! ```
 //!
 //! An encoding is canonical: one frame, one sequence of bytes. So a decoder refuses what an encoder
@@ -134,11 +141,21 @@ pub enum Kind {
     Ack = 16,
     /// [`Frame::More`]
     More = 17,
+    /// [`Frame::InventoryBegin`]
+    InventoryBegin = 18,
+    /// [`Frame::InventoryItems`]
+    InventoryItems = 19,
+    /// [`Frame::InventoryEnd`]
+    InventoryEnd = 20,
+    /// [`Frame::Heartbeat`]
+    Heartbeat = 21,
+    /// [`Frame::HeartbeatEcho`]
+    HeartbeatEcho = 22,
 }
 
 impl Kind {
     /// Every kind, in the order of the codes, which count from 1 without gaps.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 22] = [
         Kind::Name,
         Kind::Peer,
         Kind::Create,
@@ -156,6 +173,11 @@ impl Kind {
         Kind::Leave,
         Kind::Ack,
         Kind::More,
+        Kind::InventoryBegin,
+        Kind::InventoryItems,
+        Kind::InventoryEnd,
+        Kind::Heartbeat,
+        Kind::HeartbeatEcho,
     ];
 
     /// The kind with this code; none for codes that are not given out.
@@ -183,7 +205,22 @@ impl Kind {
             Frame::Leave(_) => Kind::Leave,
             Frame::Ack(_) => Kind::Ack,
             Frame::More { .. } => Kind::More,
+            Frame::InventoryBegin { .. } => Kind::InventoryBegin,
+            Frame::InventoryItems(_) => Kind::InventoryItems,
+            Frame::InventoryEnd => Kind::InventoryEnd,
+            Frame::Heartbeat(_) => Kind::Heartbeat,
+            Frame::HeartbeatEcho(_) => Kind::HeartbeatEcho,
         }
+    }
+
+    /// Whether it has a position in its lane. The others have 0.
+    pub fn in_sequence(self) -> bool {
+        !matches!(self, Kind::Ack | Kind::Heartbeat | Kind::HeartbeatEcho)
+    }
+
+    /// Whether its reference table is what it says, not something that goes with it.
+    pub(super) fn has_objects(self) -> bool {
+        matches!(self, Kind::Claim | Kind::Release | Kind::Gone | Kind::InventoryItems)
     }
 
     /// Whether it keeps the protocol going and carries nothing of the user's: [`Limits::control`]
@@ -376,7 +413,7 @@ pub fn header(buf: &[u8]) -> Result<Header, DecodeError> {
     if flags & !CHUNKED != 0 {
         return Err(DecodeError::Reserved { what: "flags" });
     }
-    if (seq == 0) != (kind == Kind::Ack) {
+    if (seq == 0) == kind.in_sequence() {
         return Err(DecodeError::Value { what: "seq", value: seq });
     }
     let body_chunked = flags & CHUNKED != 0;

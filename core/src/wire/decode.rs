@@ -7,8 +7,8 @@ use super::codec::{CHUNKED, DESCRIPTOR, DecodeError, HEADER, Header, Kind, frame
 use super::cursor::{OBJECT, Reader, at_most};
 use super::dtype::DType;
 use super::frame::{
-    Ack, Body, Call, Chunk, Create, Frame, GoneReason, LeaveStage, Name, NameKind, Payload, PeerInfo, Reply,
-    Segment, SegmentData, Source, Stamped, Status, Target, Trace,
+    Ack, Body, Call, Chunk, Create, Digest, Frame, GoneReason, Heartbeat, HeartbeatEcho, LeaveStage, Name,
+    NameKind, Payload, PeerInfo, Reply, Segment, SegmentData, Source, Stamped, Status, Target, Trace,
 };
 use super::storage::{StorageError, shape_bytes};
 use super::{Limits, hello};
@@ -41,7 +41,7 @@ pub fn decode(frame: Bytes, limits: &Limits) -> Result<Stamped, DecodeError> {
 fn check_unused(h: &Header) -> Result<(), DecodeError> {
     let payload = h.kind.has_payload();
     let chunk = h.kind == Kind::Chunk;
-    let table = payload || matches!(h.kind, Kind::Claim | Kind::Release | Kind::Gone);
+    let table = payload || h.kind.has_objects();
     let unused = [
         (!table && h.refs != 0, "refs"),
         (!payload && h.segments != 0, "segments"),
@@ -90,6 +90,14 @@ impl Decoder<'_> {
             Kind::End => Frame::End(self.reply(refs)?),
             Kind::Cancel => Frame::Cancel { call_id: self.r.non_zero_u64("call_id")? },
             Kind::Claim => Frame::Claim(refs),
+            Kind::InventoryBegin => self.inventory_begin()?,
+            Kind::InventoryItems => Frame::InventoryItems(refs),
+            Kind::InventoryEnd => Frame::InventoryEnd,
+            Kind::Heartbeat => Frame::Heartbeat(self.heartbeat()?),
+            Kind::HeartbeatEcho => {
+                let (uid, session_no, nonce) = self.beat()?;
+                Frame::HeartbeatEcho(HeartbeatEcho { uid, session_no, nonce })
+            }
             Kind::Release => Frame::Release(self.release(refs)?),
             Kind::Gone => Frame::Gone(self.gone(refs)?),
             Kind::Chunk => Frame::Chunk(self.chunk()?),
@@ -191,12 +199,13 @@ impl Decoder<'_> {
             let reason = match code {
                 6 => GoneReason::CreateFailed(text),
                 7 => GoneReason::Died(text),
-                1..=5 if !text.is_empty() => return Err(DecodeError::Reserved { what: "reason text" }),
+                1..=5 | 8 if !text.is_empty() => return Err(DecodeError::Reserved { what: "reason text" }),
                 1 => GoneReason::Freed,
                 2 => GoneReason::NeverCreated,
                 3 => GoneReason::CreatorDied,
                 4 => GoneReason::LeaseExpired,
                 5 => GoneReason::Stopped,
+                8 => GoneReason::Unreachable,
                 _ => return Err(DecodeError::Value { what: "reason", value: code.into() }),
             };
             objects.push((id, reason));
@@ -240,6 +249,30 @@ impl Decoder<'_> {
             exceptions.push(NodeUid(self.r.u128("exceptions")?));
         }
         Ok(Ack { session_no, at, exceptions })
+    }
+
+    fn inventory_begin(&mut self) -> Result<Frame, DecodeError> {
+        let next_create = self.r.non_zero_u64("create_no")?;
+        let session_no = self.r.u32("stamp")?;
+        self.r.zeros(4, "stamp")?;
+        Ok(Frame::InventoryBegin { next_create, seen: Stamp { session_no, seq: self.r.u64("stamp")? } })
+    }
+
+    /// What a heartbeat and its echo begin with.
+    fn beat(&mut self) -> Result<(NodeUid, u32, u64), DecodeError> {
+        let uid = NodeUid(self.r.u128("uid")?);
+        let session_no = self.r.u32("session_no")?;
+        self.r.zeros(4, "heartbeat")?;
+        Ok((uid, session_no, self.r.non_zero_u64("nonce")?))
+    }
+
+    fn heartbeat(&mut self) -> Result<Heartbeat, DecodeError> {
+        const WHAT: &str = "heartbeat";
+        let (uid, session_no, nonce) = self.beat()?;
+        let (asks, clear) = (self.r.u64(WHAT)?, self.r.u64(WHAT)?);
+        let listed = Digest { count: self.r.u64(WHAT)?, hash: self.r.u64(WHAT)? };
+        let (ack, at) = (self.r.u64(WHAT)?, self.r.u64(WHAT)?);
+        Ok(Heartbeat { uid, session_no, nonce, asks, clear, listed, ack, at })
     }
 
     fn trace(&mut self) -> Result<Trace, DecodeError> {

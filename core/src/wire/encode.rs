@@ -8,7 +8,7 @@ use super::codec::{ALIGN, CHUNKED, EncodeError, padding};
 use super::cursor::{cut, put_object, put_text};
 use super::frame::{Body, Call, Frame, Payload, Reply, SegmentData, Trace};
 use super::measure::{APART, COPY_BODY, Plan, payload, reason, source, target};
-use crate::{ObjectId, Seq};
+use crate::{NodeUid, ObjectId, Seq};
 use bytes::{BufMut, Bytes};
 
 /// A frame's bytes, in one or more parts that follow each other without gaps.
@@ -39,7 +39,8 @@ impl Encoded {
 
 /// Writes a frame.
 ///
-/// `seq` is the frame's position in its lane (0 for an Ack, and for nothing else); `ack` and `settled`
+/// `seq` is the frame's position in its lane (0 for a frame outside the sequence,
+/// and for nothing else); `ack` and `settled`
 /// are as in [`Stamped`](super::Stamped). Texts of a Gone beyond [`Limits::text`] are cut, and cut
 /// further where the frame would not fit [`Limits::control`] otherwise.
 ///
@@ -184,7 +185,20 @@ impl Plan {
                 buf.put_u64_le(*call_id);
                 buf.put_u64_le(*items);
             }
-            Frame::Claim(_) => {}
+            Frame::Claim(_) | Frame::InventoryItems(_) | Frame::InventoryEnd => {}
+            Frame::InventoryBegin { next_create, seen } => {
+                buf.put_u64_le(*next_create);
+                buf.put_u32_le(seen.session_no);
+                buf.put_u32_le(0);
+                buf.put_u64_le(seen.seq);
+            }
+            Frame::Heartbeat(beat) => {
+                write_beat(buf, beat.uid, beat.session_no, beat.nonce);
+                for value in [beat.asks, beat.clear, beat.listed.count, beat.listed.hash, beat.ack, beat.at] {
+                    buf.put_u64_le(value);
+                }
+            }
+            Frame::HeartbeatEcho(echo) => write_beat(buf, echo.uid, echo.session_no, echo.nonce),
             Frame::Release(objects) => {
                 for (_, seen) in objects {
                     buf.put_u32_le(seen.session_no);
@@ -222,11 +236,20 @@ impl Plan {
 
 fn write_table(buf: &mut Vec<u8>, frame: &Frame) {
     match frame {
-        Frame::Claim(objects) => objects.iter().for_each(|id| put_object(buf, id)),
+        Frame::Claim(objects) | Frame::InventoryItems(objects) => {
+            objects.iter().for_each(|id| put_object(buf, id));
+        }
         Frame::Release(objects) => objects.iter().for_each(|(id, _)| put_object(buf, id)),
         Frame::Gone(objects) => objects.iter().for_each(|(id, _)| put_object(buf, id)),
         _ => payload(frame).into_iter().flat_map(|p| &p.refs).for_each(|id| put_object(buf, id)),
     }
+}
+
+fn write_beat(buf: &mut Vec<u8>, uid: NodeUid, session_no: u32, nonce: u64) {
+    buf.put_u128_le(uid.0);
+    buf.put_u32_le(session_no);
+    buf.put_u32_le(0);
+    buf.put_u64_le(nonce);
 }
 
 fn write_trace(buf: &mut Vec<u8>, trace: &Trace) {
@@ -264,7 +287,6 @@ fn write_payload(out: &mut Out, payload: &Payload) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NodeUid;
     use crate::wire::{DType, Segment, Target};
 
     /// The plan's sizes are exact, so that the buffer neither grows nor has to be shrunk.

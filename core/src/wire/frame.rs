@@ -1,13 +1,15 @@
 //! What a frame says, as plain types. How it looks on the wire is `codec`'s business.
 
 use super::dtype::{DType, Storage};
+pub use crate::lifetime::Digest;
 use crate::{NodeUid, ObjectId, Seq, Stamp};
 use bytes::Bytes;
 
 /// A frame together with the lane position stamped on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stamped {
-    /// Position in the sender's lane; 0 for frames outside the sequence ([`Frame::Ack`]).
+    /// Position in the sender's lane; 0 for frames outside the sequence
+    /// ([`Kind::in_sequence`](super::Kind::in_sequence)).
     pub seq: Seq,
     /// Every frame of the receiver's lane up to here has been processed by the sender.
     pub ack: Seq,
@@ -67,6 +69,22 @@ pub enum Frame {
     },
     /// Acknowledges outside the sequence, when the lane has nothing else to say.
     Ack(Ack),
+    /// What the sender holds of the receiver's follows.
+    InventoryBegin {
+        /// The next object that the sender will ask the receiver for, not 0: every lower number has been
+        /// sent, or never will be.
+        next_create: u64,
+        /// The sender has seen every introduction of the receiver's up to here.
+        seen: Stamp,
+    },
+    /// Objects of the receiver that the sender holds, between begin and end.
+    InventoryItems(Vec<ObjectId>),
+    /// Everything the sender holds of the receiver's has been named.
+    InventoryEnd,
+    /// Renews the sender's lease; on a keeper's connection only.
+    Heartbeat(Heartbeat),
+    /// Says that a heartbeat has arrived; on a keeper's connection only.
+    HeartbeatEcho(HeartbeatEcho),
 }
 
 /// Elements of a streaming reply that its caller takes before it has sent any [`Frame::More`].
@@ -323,6 +341,40 @@ pub struct Ack {
     pub exceptions: Vec<NodeUid>,
 }
 
+/// What one node says to another at a fixed rate, whatever else happens: see [`crate::lease`].
+///
+/// All but `nonce` is what the node's main loop last published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Heartbeat {
+    /// The sender.
+    pub uid: NodeUid,
+    /// The session it speaks of; another session's renews nothing. 0 while there is none.
+    pub session_no: u32,
+    /// The sender's number for this heartbeat, not 0.
+    pub nonce: u64,
+    /// The sender's newest question whether everybody is clear; 0 before the first.
+    pub asks: u64,
+    /// The receiver's newest question after which the sender has been clear; 0 if none.
+    pub clear: u64,
+    /// What the receiver is listed for at the sender ...
+    pub listed: Digest,
+    /// ... once everything up to here in the receiver's lane had been processed ...
+    pub ack: Seq,
+    /// ... and everything up to here in the sender's had been said.
+    pub at: Seq,
+}
+
+/// Says that a heartbeat has arrived, and that its session is the current one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HeartbeatEcho {
+    /// The sender of the echo.
+    pub uid: NodeUid,
+    /// The session it speaks of.
+    pub session_no: u32,
+    /// The heartbeat's number, not 0.
+    pub nonce: u64,
+}
+
 /// Why an object does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum GoneReason {
@@ -340,4 +392,6 @@ pub enum GoneReason {
     CreateFailed(String),
     /// Its handler panicked, with this text.
     Died(String),
+    /// Its owner was out of reach for longer than any lease: the holder's own verdict.
+    Unreachable,
 }

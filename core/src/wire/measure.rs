@@ -31,7 +31,7 @@ impl Plan {
     /// Checks the frame and measures it.
     pub(super) fn new(seq: Seq, frame: &Frame, limits: &Limits) -> Result<Plan, EncodeError> {
         let kind = Kind::of(frame);
-        if (seq == 0) != (kind == Kind::Ack) {
+        if (seq == 0) == kind.in_sequence() {
             return Err(EncodeError::Invalid { what: "seq" });
         }
         let mut plan = Plan { kind, len: 0, copied: 0, refs: 0, body: 0, text: 0 };
@@ -113,6 +113,23 @@ impl Plan {
             Frame::Gone(objects) => {
                 self.table(objects.iter().map(|(id, _)| id), objects.len(), limits.objects, "objects")?;
                 Ok(self.texts(objects, limits))
+            }
+            Frame::InventoryItems(objects) => {
+                self.table(objects.iter(), objects.len(), limits.objects, "objects")?;
+                Ok(0)
+            }
+            Frame::InventoryBegin { next_create, .. } => {
+                non_zero(*next_create, "create_no")?;
+                Ok(24)
+            }
+            Frame::InventoryEnd => Ok(0),
+            Frame::Heartbeat(beat) => {
+                non_zero(beat.nonce, "nonce")?;
+                Ok(80)
+            }
+            Frame::HeartbeatEcho(echo) => {
+                non_zero(echo.nonce, "nonce")?;
+                Ok(32)
             }
             Frame::Chunk(chunk) => check_chunk(chunk, limits),
             Frame::Credit { .. } => Ok(16),
@@ -237,6 +254,7 @@ pub(super) fn reason(reason: &GoneReason) -> (u8, &str) {
         GoneReason::Stopped => (5, ""),
         GoneReason::CreateFailed(text) => (6, text),
         GoneReason::Died(text) => (7, text),
+        GoneReason::Unreachable => (8, ""),
     }
 }
 

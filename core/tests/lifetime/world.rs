@@ -165,6 +165,7 @@ impl World {
                         return Err(format!("{id} freed twice"));
                     }
                 }
+                Effect::NeverComes(id, reason) => return Err(format!("{id} at {i}: {reason:?}")),
                 Effect::Broken(id, reason) if self.expect_gone => self.broken.push((i, id, reason)),
                 Effect::Broken(id, reason) => return Err(format!("{i} told that {id} is {reason:?}")),
             }
@@ -328,6 +329,7 @@ impl World {
                     }
                     n.life.on_gone(peer, &ids).map_err(|e| e.to_string())?;
                 }
+                Content::Control(other) => return Err(format!("{to} got {other:?}")),
                 Content::Message(ids) => {
                     for imported in n.life.import(&ids, peer, at(frame.seq), &mut n.mail) {
                         if imported.state != ImportState::Ok && !expect_gone {
