@@ -449,6 +449,7 @@ mod hostile {
                 recv_next: 1,
                 ttl_ms: 30_000,
                 calls: 100,
+                call_bytes: 1 << 20,
                 window: 1 << 20,
             };
             let version = PROTOCOL_VERSION;
