@@ -407,3 +407,24 @@ fn grant_of_one() {
         assert_eq!(grant.update(), Some(Credit { calls: limit, bytes: limit }));
     }
 }
+
+#[test]
+fn a_new_session_gains_nothing() {
+    let mut grant = Grant::new(Credit { calls: 4, bytes: 100 });
+    (0..3).for_each(|_| grant.received(50, true).unwrap());
+    grant.restart();
+    assert_eq!(grant.granted(), Credit { calls: 1, bytes: 0 });
+    assert_eq!(grant.unfinished(), Credit { calls: 3, bytes: 150 });
+    assert!(grant.received(0, false).is_err());
+    grant.done(50);
+    assert_eq!(grant.update(), Some(Credit { calls: 2, bytes: 0 }));
+    grant.done(50);
+    assert_eq!(grant.update(), Some(Credit { calls: 3, bytes: 50 }));
+    (0..2).for_each(|_| grant.received(30, false).unwrap());
+    grant.done(50);
+    assert_eq!(grant.update(), Some(Credit { calls: 4, bytes: 100 }));
+    assert_eq!(grant.unfinished(), Credit { calls: 2, bytes: 60 });
+    (0..2).for_each(|_| grant.done(30));
+    grant.restart();
+    assert_eq!(grant.granted(), Credit { calls: 4, bytes: 100 });
+}

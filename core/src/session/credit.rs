@@ -37,6 +37,12 @@ pub struct Grant {
     done: Credit,
     /// The limit last announced.
     granted: Credit,
+    /// What is left of sessions before: the peer counts from 0 again, and it still takes its place.
+    carried: Credit,
+}
+
+fn less(a: Credit, b: Credit) -> Credit {
+    Credit { calls: a.calls.saturating_sub(b.calls), bytes: a.bytes.saturating_sub(b.bytes) }
 }
 
 impl Grant {
@@ -44,17 +50,30 @@ impl Grant {
     /// limit.
     pub fn new(max: Credit) -> Self {
         let max = Credit { calls: max.calls.max(1), bytes: max.bytes.max(1) };
-        Grant { max, received: Credit::default(), done: Credit::default(), granted: max }
+        let none = Credit::default();
+        Grant { max, received: none, done: none, granted: max, carried: none }
     }
 
     /// The cumulative limit last announced.
     pub fn granted(&self) -> Credit {
-        self.granted
+        less(self.granted, self.carried)
+    }
+
+    /// A new session begins, in which the peer counts from 0. What it left unfinished in the old one
+    /// still takes its place, so that nobody gains by beginning anew: the first limit may be 0.
+    pub fn restart(&mut self) {
+        self.carried = self.unfinished();
+        self.received = self.carried;
+        self.done = Credit::default();
+        self.granted = Credit {
+            calls: self.max.calls.max(self.carried.calls),
+            bytes: self.max.bytes.max(self.carried.bytes),
+        };
     }
 
     /// What arrived and is not over.
     pub fn unfinished(&self) -> Credit {
-        Credit { calls: self.received.calls - self.done.calls, bytes: self.received.bytes - self.done.bytes }
+        less(self.received, self.done)
     }
 
     /// A call, cast or creation with so many bytes arrived; `chunked` if parts of it came ahead, for
@@ -66,7 +85,7 @@ impl Grant {
     pub fn received(&mut self, bytes: u64, chunked: bool) -> Result<(), Violation> {
         let (received, granted) = (self.received, self.granted);
         if received.calls >= granted.calls || (received.bytes >= granted.bytes && !chunked) {
-            return Err(Violation { granted });
+            return Err(Violation { granted: self.granted() });
         }
         self.received.calls += 1;
         self.received.bytes = received.bytes.saturating_add(bytes);
@@ -87,13 +106,13 @@ impl Grant {
         let limit = |done: u64, max: u64| done.saturating_add(max);
         let calls = limit(self.done.calls, self.max.calls);
         let bytes = limit(self.done.bytes, self.max.bytes);
-        let worth_it = |limit: u64, granted: u64, max: u64| limit - granted >= (max / 4).max(1);
+        let worth_it = |limit: u64, granted: u64, max: u64| limit.saturating_sub(granted) >= (max / 4).max(1);
         if !worth_it(calls, self.granted.calls, self.max.calls)
             && !worth_it(bytes, self.granted.bytes, self.max.bytes)
         {
             return None;
         }
-        self.granted = Credit { calls, bytes };
-        Some(self.granted)
+        self.granted = Credit { calls: calls.max(self.granted.calls), bytes: bytes.max(self.granted.bytes) };
+        Some(self.granted())
     }
 }
