@@ -31,6 +31,7 @@ pub use object::{
 pub use object::{Fetcher, hint};
 pub use reference::{RRef, Request, Scope, Streaming, WeakRRef};
 pub use registry::{Function, Messages, Method, Placement};
+pub use rref_core::lease::LeaseSettings;
 pub use rref_core::{NodeUid, ObjectId};
 pub use rref_macros::Object;
 pub use tensor::{DType, Element, Tensor};

@@ -1,6 +1,7 @@
 //! How a node is set up: what it offers, where it listens, whom it joins.
 
 use super::home::Home;
+use super::keeper;
 use super::names::Names;
 use super::outcomes::Outcomes;
 use super::peer::CREDIT;
@@ -11,6 +12,7 @@ use crate::object::{Handled, Hosted, RemoteMessage};
 use crate::registry::{Function, Messages, Method, Placement, Registry, function, method};
 use crate::transport::{Tcp, Transport};
 use actix::Handler;
+use rref_core::lease::LeaseSettings;
 use rref_core::lifetime::Lifetime;
 use rref_core::session::Credit;
 use rref_core::wire::{Limits, Token};
@@ -32,7 +34,7 @@ pub(crate) struct Config {
     pub(crate) default_timeout: Duration,
     pub(crate) credit: Credit,
     pub(crate) shutdown_deadline: Duration,
-    pub(crate) lease_ttl: Duration,
+    pub(crate) leases: LeaseSettings,
     pub(crate) token: Token,
     pub(crate) rank: Option<(u32, u32)>,
     insecure: bool,
@@ -49,7 +51,7 @@ impl Default for Config {
             default_timeout: Duration::from_secs(60),
             credit: CREDIT,
             shutdown_deadline: Duration::from_secs(5),
-            lease_ttl: Duration::from_secs(30),
+            leases: LeaseSettings::default(),
             token: Token::NONE,
             rank: None,
             insecure: false,
@@ -296,6 +298,23 @@ impl Builder {
         self
     }
 
+    /// How long leases last: how soon what a crashed node held is freed, and for how long a node may be
+    /// out of reach without losing what it holds. All nodes of a cluster should use the same. Default: see
+    /// [`LeaseSettings`].
+    ///
+    /// Checked by [`Builder::start`]: [`Error::Config`] names the rule that is broken.
+    ///
+    /// ```
+    /// use rref::{LeaseSettings, prelude::*};
+    ///
+    /// // For a test that waits for a crash to be noticed: all times a tenth of the default.
+    /// let builder = Node::builder("me").leases(LeaseSettings::shortened(10));
+    /// ```
+    pub fn leases(mut self, settings: LeaseSettings) -> Self {
+        self.config.leases = settings;
+        self
+    }
+
     /// How long [`Node::shutdown`] waits for work in progress and for peers. Default 5 s.
     pub fn shutdown_deadline(mut self, limit: Duration) -> Self {
         self.config.shutdown_deadline = limit;
@@ -322,8 +341,12 @@ impl Builder {
         let uid = NodeUid(u128::from_le_bytes(random_bytes()?));
         let (home, inbox) = Home::new();
         let home = Arc::new(home);
-        let mut state = State::new(name.clone(), Lifetime::new(uid, Rules::ALL), home.clone());
+        let lifetime = Lifetime::new(uid, Rules::ALL);
+        let mut state = State::new(name.clone(), lifetime, config.leases, home.clone());
         state.credit = config.credit;
+        state.listens = config.listen.is_some() || config.advertise.is_some();
+        let (started, period) = (state.started(), config.leases.heartbeat);
+        let draining = state.draining.clone();
         let node = Node(Arc::new(Inner {
             name,
             uid,
@@ -334,6 +357,8 @@ impl Builder {
             transport,
             listening: OnceLock::new(),
             state: Mutex::new(state),
+            started,
+            draining,
             open: AtomicBool::new(true),
             peers_changed: Notify::new(),
             names_changed: Notify::new(),
@@ -344,6 +369,14 @@ impl Builder {
         }));
         actix_rt::spawn(inbox.serve());
         actix_rt::spawn(node.clone().keep_batches());
+        actix_rt::spawn(node.clone().keep_leases());
+        match keeper::start(&node, period) {
+            Ok(keeper) => node.lock().keeper = keeper,
+            Err(error) => {
+                node.close();
+                return Err(Error::Config(format!("no thread for heartbeats: {error}")));
+            }
+        }
         if let Err(error) = node.enter_cluster().await {
             node.close();
             return Err(error);
@@ -388,6 +421,9 @@ impl Builder {
         }
         if let Some(mistake) = self.registry.mistakes.first() {
             return Err(Error::Config(format!("cannot register {mistake}")));
+        }
+        if let Err(error) = self.config.leases.check() {
+            return Err(Error::Config(format!("leases: {error}")));
         }
         let Some(address) = &self.config.listen else { return Ok(()) };
         if !self.config.insecure {

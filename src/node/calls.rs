@@ -67,6 +67,19 @@ impl PendingCall {
         }
     }
 
+    /// What its caller is told when the session begins anew, of which nothing beyond `maybe_processed` was
+    /// taken in; none if the call has no place in it yet, and goes on in the next one.
+    pub(crate) fn cut_off(&self, owner: &str, reason: &str, maybe_processed: Seq) -> Option<Error> {
+        let (peer, reason) = (owner.to_string(), reason.to_string());
+        match self.progress {
+            Progress::Queued(_) => None,
+            Progress::Sequenced(seq) if seq <= maybe_processed => {
+                Some(Error::OutcomeUnknown { peer, reason })
+            }
+            Progress::Sequenced(_) => Some(Error::NotSent { peer, reason }),
+        }
+    }
+
     /// What its caller is told when the owner is out of reach, but may return: what could not be
     /// taken back will be sent then.
     pub(crate) fn suspended(&self, owner: &str, reason: &str, withdrawn: bool) -> Error {

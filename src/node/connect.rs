@@ -5,13 +5,16 @@
 use super::Node;
 use super::connection::{Connection, Ended};
 use super::events::NodeEvent;
+use super::keeper::Command;
 use super::peer::{Link, Peer, SUSPECT_AFTER};
+use super::session::Side;
 use super::state::{Phase, State};
 use crate::error::{Error, Result};
-use crate::transport::{Listener, Stream};
+use crate::transport::{Listener, Portable, Stream};
 use bytes::{Buf, BytesMut};
 use rref_core::NodeUid;
-use rref_core::session::{Credit, LaneLimits};
+use rref_core::lease::Reader;
+use rref_core::session::{Credit, LaneLimits, Position};
 use rref_core::wire::{Channel, Endpoint, Hello, HelloAck, PROTOCOL_VERSION, PeerInfo, RejectReason};
 use std::io;
 use std::sync::Arc;
@@ -225,7 +228,8 @@ impl Node {
                     return Err(Miss::OtherNode(text));
                 }
                 let mut state = self.lock();
-                let number = state.attach(endpoint).map_err(|(_, text)| Miss::Failed(text))?;
+                let attached = state.attach(endpoint, Side::Dialler);
+                let (number, _) = attached.map_err(|(_, text)| Miss::Failed(text))?;
                 drop(state);
                 self.carry(Connection::new(self.clone(), uid, number, stream, input), uid, number);
                 Ok(uid)
@@ -246,7 +250,12 @@ impl Node {
                 _ => {}
             }
         }
-        let endpoint = self.endpoint(&state, expected);
+        let position = match expected.and_then(|uid| state.peers.get_mut(&uid)) {
+            // A session that has never been used is none yet.
+            Some(peer) if peer.connections > 0 => peer.lane.hello(),
+            _ => Position::UNKNOWN,
+        };
+        let endpoint = self.endpoint(&state, expected, position);
         drop(state);
         let (token, version) = (self.inner().config.token, PROTOCOL_VERSION);
         let hello =
@@ -254,8 +263,8 @@ impl Node {
         hello.encode().map_err(|error| Miss::Failed(error.to_string()))
     }
 
-    /// What this node says of itself and of its session with `peer`.
-    fn endpoint(&self, state: &State, peer: Option<NodeUid>) -> Endpoint {
+    /// What this node says of itself, and of its session with `peer`, in which it is at `position`.
+    pub(super) fn endpoint(&self, state: &State, peer: Option<NodeUid>, position: Position) -> Endpoint {
         let known = peer.and_then(|uid| state.peers.get(&uid));
         let config = &self.inner().config;
         let credit = known.map_or(state.credit, |peer| peer.grant.granted());
@@ -264,9 +273,9 @@ impl Node {
             name: self.name().to_string(),
             addresses: self.addresses(),
             features: 0,
-            session_no: known.map_or(0, |peer| peer.lane.session_no()),
-            recv_next: known.map_or(1, |peer| peer.lane.recv_next()),
-            ttl_ms: config.lease_ttl.as_millis().try_into().unwrap_or(u32::MAX),
+            session_no: position.session_no,
+            recv_next: position.recv_next,
+            ttl_ms: config.leases.ttl.as_millis().try_into().unwrap_or(u32::MAX),
             calls: credit.calls,
             call_bytes: credit.bytes,
             window: LaneLimits::default().receive_window as u64,
@@ -319,13 +328,14 @@ impl Node {
         let hello = read_handshake(&mut stream, &mut input, Hello::decode).await?;
         let uid = hello.endpoint.uid;
         let name = hello.endpoint.name.clone();
+        let channel = hello.channel;
         let answer = self.admit(hello);
         let (ack, number) = match answer {
             Ok((number, endpoint)) => {
                 (HelloAck::Accepted { version: PROTOCOL_VERSION, endpoint }, Some(number))
             }
             Err((reason, text)) => {
-                if reason != RejectReason::Simultaneous {
+                if !matches!(reason, RejectReason::Simultaneous | RejectReason::WrongChannel) {
                     tracing::warn!("`{name}` at {from} is turned away: {text}");
                 }
                 let (version_min, version_max) = (PROTOCOL_VERSION, PROTOCOL_VERSION);
@@ -343,6 +353,13 @@ impl Node {
             stream.write_all(&ack).await?;
             return stream.flush().await;
         };
+        if channel == Channel::Keeper {
+            stream.write_all(&ack).await?;
+            stream.flush().await?;
+            let stream = Portable::take(stream)?;
+            self.lock().keeper.tell(Command::Adopt { peer: uid, stream, input });
+            return Ok(());
+        }
         let mut connection = Connection::new(self.clone(), uid, number, stream, input);
         connection.send_first(ack);
         self.carry(connection, uid, number);
@@ -361,14 +378,19 @@ impl Node {
         if hello.token != self.inner().config.token {
             return Err((RejectReason::Token, "its launch token is not this cluster's".into()));
         }
-        if hello.channel != Channel::Data {
-            return Err((RejectReason::WrongChannel, "there is no such channel here".into()));
-        }
         let uid = hello.endpoint.uid;
         if uid == self.uid() {
             return Err((RejectReason::Denied, "a node cannot join itself".into()));
         }
         let mut state = self.lock();
+        if hello.channel == Channel::Keeper {
+            return match state.peers.get(&uid) {
+                Some(peer) if peer.connections > 0 && peer.takes_messages() => {
+                    Ok((0, self.endpoint(&state, None, Position::UNKNOWN)))
+                }
+                _ => Err((RejectReason::WrongChannel, "heartbeats of a node that is not connected".into())),
+            };
+        }
         if state.phase != Phase::Running {
             return Err((RejectReason::ShuttingDown, format!("`{}` is shutting down", self.name())));
         }
@@ -383,8 +405,8 @@ impl Node {
                 _ => {}
             }
         }
-        let number = state.attach(hello.endpoint)?;
-        let endpoint = self.endpoint(&state, Some(uid));
+        let (number, position) = state.attach(hello.endpoint, Side::Acceptor)?;
+        let endpoint = self.endpoint(&state, Some(uid), position);
         Ok((number, endpoint))
     }
 
@@ -401,12 +423,17 @@ impl Node {
     fn connection_ended(&self, uid: NodeUid, number: u64, ended: Ended) {
         let mut state = self.lock();
         let closed = state.phase != Phase::Running;
+        let now = state.now();
         let Some(peer) = state.peers.get_mut(&uid) else { return };
         if peer.link != Link::Connected(number) {
             return;
         }
         peer.lane.disconnected();
         peer.waker = None;
+        peer.down_since = Some(now);
+        state.leases.reader_closed(Reader::Lane(uid));
+        state.was_drained(uid);
+        let Some(peer) = state.peers.get_mut(&uid) else { return };
         match ended {
             Ended::Broken(reason) => state.fail_session(uid, reason),
             Ended::Lost(_) | Ended::Replaced if closed => peer.link = Link::Idle,
@@ -424,22 +451,40 @@ impl Node {
 }
 
 impl State {
-    /// Makes a new connection the one that carries the session with a peer, and numbers it.
-    fn attach(&mut self, endpoint: Endpoint) -> Result<u64, (RejectReason, String)> {
+    /// Makes a new connection the one that carries the session with a peer, and numbers it. Gives also
+    /// where the session stands now.
+    fn attach(&mut self, endpoint: Endpoint, side: Side) -> Result<(u64, Position), (RejectReason, String)> {
         let uid = endpoint.uid;
         self.claim_name(&endpoint)?;
         let info = PeerInfo { uid, name: endpoint.name, addresses: endpoint.addresses };
         let known = self.peers.contains_key(&uid);
         let credit = self.credit;
         let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone(), credit));
-        if let Err(error) = peer.lane.connected(endpoint.session_no, endpoint.recv_next) {
-            // Whoever is turned away leaves nothing behind, and changes nothing.
-            if !known {
-                self.peers.remove(&uid);
+        // One that does not know the session, while this node has it and a connection that works, has
+        // not heard of that connection yet.
+        let unheard = endpoint.session_no == 0 && peer.is_connected() && peer.lane.recv_next() > 1;
+        let theirs = Position { session_no: endpoint.session_no, recv_next: endpoint.recv_next };
+        let met = match unheard {
+            true => Err("this node is connected already".to_string()),
+            false => self.meet(uid, side, theirs).map_err(|error| error.to_string()),
+        };
+        let position = match met {
+            Ok(position) => position,
+            Err(reason) => {
+                // Whoever is turned away leaves nothing behind, and changes nothing.
+                if !known {
+                    self.peers.remove(&uid);
+                }
+                return Err((RejectReason::UnknownSession, reason));
             }
-            return Err((RejectReason::UnknownSession, error.to_string()));
-        }
+        };
+        let now = self.now();
+        self.leases.mention(now, uid);
+        let Some(peer) = self.peers.get_mut(&uid) else {
+            return Err((RejectReason::UnknownSession, "it is forgotten".into()));
+        };
         peer.info = info;
+        peer.poller = None;
         peer.connections += 1;
         let before = std::mem::replace(&mut peer.link, Link::Connected(peer.connections));
         peer.lane.set_send_window(usize::try_from(endpoint.window).unwrap_or(usize::MAX));
@@ -458,7 +503,7 @@ impl State {
             }
             _ => {}
         }
-        Ok(number)
+        Ok((number, position))
     }
 
     /// Checks that the name is free, or its holder lost.
@@ -481,7 +526,7 @@ impl State {
 }
 
 /// Reads one handshake message, and nothing before it is complete.
-async fn read_handshake<T, E: std::error::Error + Send + Sync + 'static>(
+pub(super) async fn read_handshake<T, E: std::error::Error + Send + Sync + 'static>(
     stream: &mut Box<dyn Stream>,
     input: &mut BytesMut,
     decode: impl Fn(&[u8]) -> Result<Option<(T, usize)>, E>,

@@ -10,12 +10,14 @@ use super::state::State;
 use crate::transport::Stream;
 use bytes::{Buf, Bytes, BytesMut};
 use rref_core::NodeUid;
+use rref_core::lease::Reader;
 use rref_core::session::AckDue;
 use rref_core::wire::{Ack, Encoded, Frame, Limits, Stamped, decode, frame_len};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
@@ -197,6 +199,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Somebody wants to know that everything received is taken in.
+    fn drained(&mut self) {
+        let mut state = self.node.lock();
+        if self.is_current(&state) && state.was_drained(self.peer) {
+            state.leases.reader_drained(Reader::Lane(self.peer));
+            self.node.advance_leases(&mut state);
+        }
+    }
+
     /// Fills the output from the lane. True when that was all there is for now: then it asks to be
     /// woken for more.
     fn gather(&mut self, task: &mut Context<'_>) -> Result<bool, Ended> {
@@ -224,7 +235,8 @@ impl Connection {
         peer.ack_now = false;
         if due {
             let at = peer.lane.last_assigned();
-            let ack = Ack { session_no: peer.lane.session_no(), at, exceptions: Vec::new() };
+            let session_no = peer.lane.session_no();
+            let ack = Ack { session_no, at, exceptions: Vec::new() };
             match peer.encode(0, &Frame::Ack(ack)) {
                 Ok(frame) => self.output.push(&frame),
                 Err(error) => return Err(Ended::Broken(error.to_string())),
@@ -234,8 +246,16 @@ impl Connection {
         }
         self.output.seal();
         peer.bytes_sent += std::mem::take(&mut self.output.uncounted);
+        if peer.poller.is_none() {
+            peer.poller = Some(task.waker().clone());
+        }
         if peer.lane.is_overfull() {
-            return Err(Ended::Broken("it acknowledges nothing, and the resend buffer is full".into()));
+            tracing::warn!(
+                "`{}` acknowledges nothing, and the resend buffer is full: the session with it begins anew",
+                peer.info.name
+            );
+            state.end_session(self.peer);
+            return Err(Ended::Replaced);
         }
         if all {
             peer.waker = Some(task.waker().clone());
@@ -264,12 +284,18 @@ impl Connection {
             self.take_in(0)?;
         }
         let mut turns = 0;
-        while self.read(task)? {
+        let dry = loop {
+            if !self.read(task)? {
+                break true;
+            }
             turns += 1;
             if turns == TURNS {
                 task.waker().wake_by_ref();
-                break;
+                break false;
             }
+        };
+        if dry && self.node.inner().draining.load(Ordering::Acquire) {
+            self.drained();
         }
         let mut all = false;
         loop {

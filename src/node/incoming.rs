@@ -155,6 +155,7 @@ impl Node {
             Frame::Leave(_) => {
                 let name = state.name_of(from);
                 tracing::info!("`{name}` has left");
+                state.leases.left(from);
                 state.peer_died(from, "it left the cluster".into());
                 Ok(())
             }

@@ -70,6 +70,8 @@ impl State {
         let dials = if info.name == self.name { uid < me } else { me < uid || !listens };
         let can_be_dialled = !info.addresses.is_empty();
         self.peers.insert(uid, Peer::new(info, self.credit));
+        let now = self.now();
+        self.leases.mention(now, uid);
         if dials && can_be_dialled && holder.is_none() {
             self.wake(uid);
         }

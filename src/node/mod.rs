@@ -15,6 +15,8 @@ pub(crate) mod current;
 mod events;
 mod home;
 mod incoming;
+mod keeper;
+mod leases;
 mod members;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -25,6 +27,7 @@ mod outgoing;
 mod peer;
 mod report;
 pub(crate) mod responder;
+mod session;
 mod shutdown;
 mod state;
 mod streams;
@@ -55,6 +58,7 @@ use construction::Construction;
 use home::Home;
 use names::Names;
 use outcomes::Outcomes;
+use rref_core::lease::LeaseSettings;
 use rref_core::lifetime::{HandleKey, Lifetime};
 use rref_core::wire::NameKind;
 use rref_core::{NodeUid, ObjectId, Rules};
@@ -66,6 +70,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 use trace::Traced;
 use tracing::Span;
 
@@ -88,6 +93,10 @@ pub(crate) struct Inner {
     /// Where it listens, once it does.
     pub(crate) listening: OnceLock<String>,
     state: Mutex<State>,
+    /// Whether connections are to say that they have nothing unread.
+    pub(crate) draining: Arc<AtomicBool>,
+    /// When it has started: what its lease clock counts from.
+    pub(crate) started: Instant,
     /// Told when a peer joins or is lost.
     pub(crate) peers_changed: Notify,
     /// False once it takes no new calls of its own; read without the lock by calls on its own objects.
@@ -354,9 +363,12 @@ impl Node {
                 let (home, _) = Home::new();
                 let home = Arc::new(home);
                 let uid = NodeUid(0);
-                let mut state = State::new("nowhere".into(), Lifetime::new(uid, Rules::ALL), home.clone());
+                let (lifetime, leases) = (Lifetime::new(uid, Rules::ALL), LeaseSettings::default());
+                let mut state = State::new("nowhere".into(), lifetime, leases, home.clone());
                 state.phase = Phase::Closed;
+                let draining = state.draining.clone();
                 Node(Arc::new(Inner {
+                    draining,
                     name: "nowhere".into(),
                     uid,
                     config: Config::default(),
@@ -366,6 +378,7 @@ impl Node {
                     transport: Arc::new(crate::transport::Network::new()),
                     listening: OnceLock::new(),
                     state: Mutex::new(state),
+                    started: Instant::now(),
                     open: AtomicBool::new(false),
                     peers_changed: Notify::new(),
                     names_changed: Notify::new(),

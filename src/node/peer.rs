@@ -58,6 +58,10 @@ pub(crate) struct Peer {
     pub(crate) running: BTreeMap<u64, Arc<AtomicBool>>,
     /// Streams the peer reads here.
     pub(crate) outlets: BTreeMap<u64, Arc<Outlet>>,
+    /// Since when, by the node's clock, there is no connection; none while there is one, or has never been.
+    pub(crate) down_since: Option<Duration>,
+    /// Wakes the connection's task, even while it waits for its socket.
+    pub(crate) poller: Option<Waker>,
     /// Wakes the connection's task; absent while it runs anyway.
     pub(crate) waker: Option<Waker>,
     /// An acknowledgement has waited long enough for company.
@@ -87,6 +91,8 @@ impl Peer {
             told: BTreeSet::new(),
             running: BTreeMap::new(),
             outlets: BTreeMap::new(),
+            down_since: None,
+            poller: None,
             waker: None,
             ack_now: false,
             connections: 0,

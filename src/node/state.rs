@@ -6,21 +6,25 @@
 use super::calls::{ByNumber, PendingCall};
 use super::events::{NodeEvent, Watcher};
 use super::home::{self, Home};
+use super::keeper::KeeperHandle;
 use super::objects::{Entry, Waiter};
 use super::outgoing::Message;
 use super::peer::{CREDIT, Link, Peer};
 use super::streams::Inlet;
 use crate::error::{Error, Gone, Result};
 use crate::reference::any::AnyRef;
+use rref_core::lease::{LeaseSettings, Leases, Reader};
 use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
 use rref_core::session::{AckDue, Class, Credit};
 use rref_core::wire::{Frame, GoneReason, Limits, encode};
-use rref_core::{NodeUid, ObjectId, Stamp};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rref_core::{NodeUid, ObjectId, Rules, Stamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// How far a node's life has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,21 @@ pub(crate) struct State {
     pub(crate) next_call: u64,
     /// What each peer may have under way here at a time.
     pub(crate) credit: Credit,
+    /// Who is silent for how long, and what follows from it.
+    pub(crate) leases: Leases,
+    /// The thread that sends heartbeats.
+    pub(crate) keeper: KeeperHandle,
+    /// Connections that are to say that they have nothing unread.
+    to_drain: BTreeSet<NodeUid>,
+    /// Whether there are any; read without the lock.
+    pub(crate) draining: Arc<AtomicBool>,
+    /// Whether the sockets are about to be looked at for that.
+    pub(crate) looking: bool,
+    /// Whether other nodes can dial this one.
+    pub(crate) listens: bool,
+    /// How often the tables of two nodes were found to differ.
+    pub(crate) divergences: u64,
+    started: Instant,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
     after: Vec<After>,
@@ -62,7 +81,9 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(name: String, lifetime: Lifetime, home: Arc<Home>) -> State {
+    /// The state of a node that has just started.
+    pub(crate) fn new(name: String, lifetime: Lifetime, leases: LeaseSettings, home: Arc<Home>) -> State {
+        let leases = Leases::new(lifetime.me(), Rules::ALL, leases, Duration::ZERO);
         State {
             name,
             phase: Phase::Running,
@@ -78,6 +99,14 @@ impl State {
             inlets: HashMap::new(),
             next_call: 1,
             credit: CREDIT,
+            leases,
+            keeper: KeeperHandle::default(),
+            to_drain: BTreeSet::new(),
+            draining: Arc::default(),
+            looking: false,
+            listens: false,
+            divergences: 0,
+            started: Instant::now(),
             to_dial: Vec::new(),
             after: Vec::new(),
             home,
@@ -94,6 +123,29 @@ impl State {
         if std::mem::needs_drop::<T>() {
             self.after(move || drop(value));
         }
+    }
+
+    /// When the node has started.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Time since the node has started.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The connection to `uid` is to say that it has nothing unread.
+    pub(crate) fn want_drained(&mut self, uid: NodeUid) {
+        self.to_drain.insert(uid);
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// It says so. Returns whether somebody wanted to know.
+    pub(crate) fn was_drained(&mut self, uid: NodeUid) -> bool {
+        let wanted = self.to_drain.remove(&uid);
+        self.draining.store(!self.to_drain.is_empty(), Ordering::Release);
+        wanted
     }
 
     /// Starts the batch timer for a release or a claim, unless it runs.
@@ -210,16 +262,17 @@ impl State {
         let withdrawn: HashSet<u64> = unsent.iter().filter_map(Message::call_id).collect();
         self.later(unsent);
         self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.clone(), reason: reason.to_string() });
-        self.end_calls(uid, |id, call| call.suspended(&name, reason, withdrawn.contains(&id)));
+        self.end_calls(uid, |id, call| Some(call.suspended(&name, reason, withdrawn.contains(&id))));
     }
 
-    /// Takes all calls to `uid` off the table and gives each the error that `why` finds.
-    fn end_calls(&mut self, uid: NodeUid, why: impl Fn(u64, &PendingCall) -> Error) {
-        let lost: Vec<u64> =
-            self.calls.iter().filter(|(_, call)| call.owner == uid).map(|(id, _)| *id).collect();
-        for id in lost {
+    /// Takes those calls to `uid` off the table for which `why` finds an error, and gives it to them.
+    pub(crate) fn end_calls(&mut self, uid: NodeUid, why: impl Fn(u64, &PendingCall) -> Option<Error>) {
+        let to_uid = self.calls.iter().filter(|(_, call)| call.owner == uid);
+        let mut lost: Vec<(u64, Error)> =
+            to_uid.filter_map(|(id, call)| Some((*id, why(*id, call)?))).collect();
+        lost.sort_unstable_by_key(|(id, _)| *id);
+        for (id, error) in lost {
             if let Some(call) = self.calls.remove(&id) {
-                let error = why(id, &call);
                 self.after(move || drop(call.reply.send(Err(error))));
             }
         }
@@ -232,13 +285,13 @@ impl State {
         let Some(peer) = self.peers.get_mut(&uid) else { return };
         let (name, transmitted) = (peer.info.name.clone(), peer.lane.transmitted());
         self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.clone(), reason: reason.clone() });
-        self.end_calls(uid, |_, call| call.lost(&name, &reason, transmitted));
+        self.end_calls(uid, |_, call| Some(call.lost(&name, &reason, transmitted)));
         let Some(peer) = self.peers.get_mut(&uid) else { return };
         if matches!(peer.link, Link::Dead(_)) {
             return;
         }
         peer.link = Link::Dead(reason.clone());
-        peer.lane.disconnected();
+        peer.lane.end_session();
         let waker = peer.waker.take();
         let unsent = peer.outbound.drain();
         peer.assembly.clear();
@@ -246,6 +299,7 @@ impl State {
         self.later(unsent);
         self.cancel_outlets(uid);
         self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
+        self.leases.reader_closed(Reader::Lane(uid));
         self.announce(NodeEvent::PeerDown { name: name.clone(), uid, reason: reason.clone() });
         self.lifetime.owner_died(uid, GoneReason::Died(reason));
         self.fail_parked(uid);

@@ -122,6 +122,10 @@ impl Transport for Network {
     fn is_local(&self, _: &str) -> bool {
         true
     }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
 }
 
 struct Accepting {

@@ -51,6 +51,13 @@ impl Keeper {
         self.peers.remove(&peer);
     }
 
+    /// A beat was lost for want of a connection, and now there is one: another is due.
+    pub fn beat_now(&mut self, now: Duration, peer: NodeUid) {
+        if let Some(paced) = self.peers.get_mut(&peer) {
+            paced.due = paced.due.min(now);
+        }
+    }
+
     /// The lane to `peer` has carried something since the last beat. Changes nothing: a holder's
     /// deadline counts from echoed beats alone, so there is one however busy the lane.
     pub fn lane_was_busy(&mut self, peer: NodeUid) {

@@ -95,6 +95,24 @@ impl Lifetime {
             || self.held.iter_of(owner).next().is_some()
     }
 
+    /// The node is gone for good: what is known of its lane is dropped, unless something still hangs on
+    /// it. Returns whether these tables now know nothing of it.
+    ///
+    /// Up to where it has created objects here is kept: that tells a freed one from one to come.
+    pub fn forget(&mut self, peer: NodeUid) -> bool {
+        if self.is_held_by(peer) || self.depends_on(peer) {
+            return false;
+        }
+        let unsettled = self.peers.get(&peer).is_some_and(|known| !known.unsettled.is_empty());
+        let first = ObjectId { owner: peer, creator: NodeUid(0), create_no: 0 };
+        let handles = self.broken.range((first, 0)..).next();
+        if unsettled || handles.is_some_and(|((id, _), _)| id.owner == peer) {
+            return false;
+        }
+        self.peers.remove(&peer);
+        !self.mentioned().any(|node| node == peer)
+    }
+
     /// Every node that these tables know of: those we have met, and the creators of expected objects.
     /// Their lease clocks run.
     pub fn mentioned(&self) -> impl Iterator<Item = NodeUid> {

@@ -124,6 +124,10 @@ impl Transport for Dialler {
     fn is_local(&self, _: &str) -> bool {
         true
     }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
 }
 
 /// The dialling end: it sees both directions.
