@@ -4,7 +4,7 @@ use super::home::Home;
 use super::names::Names;
 use super::outcomes::Outcomes;
 use super::state::State;
-use super::{Inner, Node, random_bytes};
+use super::{Inner, Node, Surroundings};
 use crate::error::{Error, Result};
 use crate::object::{Handled, Hosted, RemoteMessage};
 use crate::registry::{Function, Messages, Method, Placement, Registry, function, method};
@@ -32,6 +32,9 @@ pub(crate) struct Config {
     pub(crate) lease_ttl: Duration,
     pub(crate) token: Token,
     pub(crate) rank: Option<(u32, u32)>,
+    pub(crate) surroundings: Surroundings,
+    /// The rules of lifetime: all of them, but for tests that show what each is for.
+    pub(crate) rules: Rules,
     insecure: bool,
     insecure_any_address: bool,
 }
@@ -48,6 +51,8 @@ impl Default for Config {
             lease_ttl: Duration::from_secs(30),
             token: Token::NONE,
             rank: None,
+            surroundings: Surroundings::System,
+            rules: Rules::ALL,
             insecure: false,
             insecure_any_address: false,
         }
@@ -273,6 +278,14 @@ impl Builder {
         self
     }
 
+    /// Makes it a node of a simulation.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn simulated(mut self, surroundings: Surroundings, rules: Rules) -> Self {
+        self.config.surroundings = surroundings;
+        self.config.rules = rules;
+        self
+    }
+
     /// Starts the node on the current thread, which becomes its home arbiter, listens, and joins.
     ///
     /// Must be called inside an actix `System` (or another tokio `LocalSet`).
@@ -284,10 +297,10 @@ impl Builder {
     pub async fn start(self) -> Result<Node> {
         self.check()?;
         let Builder { name, config, registry, transport } = self;
-        let uid = NodeUid(u128::from_le_bytes(random_bytes()?));
+        let uid = NodeUid(u128::from_le_bytes(config.surroundings.random_bytes()?));
         let (home, inbox) = Home::new();
         let home = Arc::new(home);
-        let state = State::new(name.clone(), Lifetime::new(uid, Rules::ALL), home.clone());
+        let state = State::new(name.clone(), Lifetime::new(uid, config.rules), home.clone());
         let node = Node(Arc::new(Inner {
             name,
             uid,
@@ -393,6 +406,7 @@ impl Node {
         let mut closed = self.0.closed.subscribe();
         loop {
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = self.0.home.batch_over() => self.lock().batch_over(),
             }

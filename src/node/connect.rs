@@ -277,6 +277,7 @@ impl Node {
         let mut closed = self.inner().closed.subscribe();
         loop {
             let accepted = tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 accepted = listener.accept() => accepted,
             };

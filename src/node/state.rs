@@ -48,10 +48,10 @@ pub(crate) struct State {
     /// Who is told of other nodes.
     pub(crate) subscribers: Vec<mpsc::Sender<NodeEvent>>,
     /// References that are kept under a name.
-    pub(crate) directory: HashMap<String, AnyRef>,
+    pub(crate) directory: BTreeMap<String, AnyRef>,
     pub(crate) calls: HashMap<u64, PendingCall, ByNumber>,
     /// Streams of other nodes that are read here.
-    pub(crate) inlets: HashMap<u64, Inlet>,
+    pub(crate) inlets: BTreeMap<u64, Inlet>,
     pub(crate) next_call: u64,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
@@ -71,9 +71,9 @@ impl State {
             parked: BTreeMap::new(),
             watchers: HashMap::new(),
             subscribers: Vec::new(),
-            directory: HashMap::new(),
+            directory: BTreeMap::new(),
             calls: HashMap::default(),
-            inlets: HashMap::new(),
+            inlets: BTreeMap::new(),
             next_call: 1,
             to_dial: Vec::new(),
             after: Vec::new(),
