@@ -237,7 +237,9 @@ impl Simulation {
         test: impl AsyncFnOnce(TestCluster) -> TestResult,
     ) -> Result<Summary, Box<Failure>> {
         if tokio::runtime::Handle::try_current().is_ok() {
-            panic!("a simulation has a runtime of its own: call it from a plain `#[test] fn`, not an async one");
+            panic!(
+                "a simulation has a runtime of its own: call it from a plain `#[test] fn`, not an async one"
+            );
         }
         let runtime = || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -285,9 +287,7 @@ impl Simulation {
                 counts: cluster.counts(),
                 trace_hash: trace.hash(),
             }),
-            Some(reason) => {
-                Err(Box::new(Failure { seed, reason, panics, report: cluster.report(), trace }))
-            }
+            Some(reason) => Err(Box::new(Failure { seed, reason, panics, report: cluster.report(), trace })),
         };
         cluster.end();
         result
@@ -361,8 +361,8 @@ impl Failure {
     fn written(&self) -> String {
         let thread = std::thread::current();
         let test = thread.name().unwrap_or("test");
-        let folder = std::env::var_os(FOLDER)
-            .map_or_else(|| std::env::temp_dir().join("rref-testkit"), PathBuf::from);
+        let folder =
+            std::env::var_os(FOLDER).map_or_else(|| std::env::temp_dir().join("rref-testkit"), PathBuf::from);
         let base = folder.join(format!("{}-{}", test.replace("::", "-"), self.seed));
         let (text, diagram) = (base.with_extension("txt"), base.with_extension("mmd"));
         let files = std::fs::create_dir_all(&folder)

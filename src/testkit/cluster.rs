@@ -29,6 +29,9 @@ pub const EVENTUALLY: Duration = Duration::from_secs(60);
 /// How long [`TestCluster::assert_no_leaks`] waits for what is under way, in virtual time.
 const SETTLE: Duration = Duration::from_secs(300);
 
+/// How long a process takes to start again.
+const RESTART: Duration = Duration::from_secs(1);
+
 /// Shortest and longest time between two looks at a condition while nothing happens on any node.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 
@@ -201,12 +204,15 @@ impl TestCluster {
 
     /// Starts `name` again, as a new process that knows nothing: after a crash, or after crashing it.
     ///
+    /// It takes a second to start, in which the others can notice that the old process is gone.
+    ///
     /// # Errors
     /// Those of [`Builder::start`](crate::Builder::start): it joins the others as at the beginning, and
     /// may find none.
     pub async fn restart(&self, name: &str) -> Result<Node> {
         let place = self.place(name);
         self.crash(name);
+        sleep(RESTART).await;
         self.start(place).await
     }
 

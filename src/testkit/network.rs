@@ -311,13 +311,8 @@ impl World {
         self.counts.connections += 1;
         let now = Instant::now();
         let pipes = [Pipe::new(now), Pipe::new(now)];
-        let connection = Connection {
-            sides: [place, to],
-            open: [true, true],
-            broken: false,
-            carries_frames: true,
-            pipes,
-        };
+        let connection =
+            Connection { sides: [place, to], open: [true, true], broken: false, carries_frames: true, pipes };
         self.connections.insert(id, connection);
         self.told(&[place, to], "connected");
         Some(id)

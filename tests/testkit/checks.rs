@@ -38,7 +38,9 @@ fn expected_panics_can_be_taken() {
         let panics = cluster.take_panics();
         assert_eq!(panics.len(), 1);
         let program = cluster.on("n2", async |_| panic!("in a program")).await;
-        assert!(program.is_err_and(|error: rref::testkit::TaskError| error.to_string().contains("in a program")));
+        assert!(
+            program.is_err_and(|error: rref::testkit::TaskError| error.to_string().contains("in a program"))
+        );
         assert_eq!(cluster.take_panics()[0].node.as_deref(), Some("n2"));
         Ok(())
     });
@@ -87,10 +89,12 @@ fn an_unknown_node_is_a_mistake() {
 
 #[test]
 fn a_failing_run_says_how_to_repeat_it() {
-    let run = || cluster(1).seeds(5..9).run(async |cluster| match cluster.seed() {
-        7 => Err("seven".into()),
-        _ => Ok(()),
-    });
+    let run = || {
+        cluster(1).seeds(5..9).run(async |cluster| match cluster.seed() {
+            7 => Err("seven".into()),
+            _ => Ok(()),
+        })
+    };
     let text = std::panic::catch_unwind(run).expect_err("one seed fails");
     let text = text.downcast_ref::<String>().expect("a text");
     assert!(text.contains("with seed 7: seven"), "{text}");

@@ -7,9 +7,8 @@ use rref::testkit::{Summary, TestCluster, TestResult, ms, secs};
 /// Something of everything: calls both ways, hand-offs, names, timers, faults, a crash.
 async fn program(cluster: TestCluster) -> TestResult {
     let names: Vec<String> = cluster.names().to_vec();
-    let counters: Vec<RRef<Counter>> = (1..=4)
-        .map(|n| cluster.node("n1").remote(format!("n{n}"), counter, ()))
-        .collect::<Result<_, _>>()?;
+    let counters: Vec<RRef<Counter>> =
+        (1..=4).map(|n| cluster.node("n1").remote(format!("n{n}"), counter, ())).collect::<Result<_, _>>()?;
     for (index, one) in counters.iter().enumerate() {
         one.share_with("n2", format!("counter {index}")).await?;
         one.do_send(Tick)?;

@@ -46,7 +46,9 @@ fn conditions_are_waited_for_until_their_limit() {
         let counter = cluster.node("n1").remote("n2", counter, ())?;
         counter.do_send(Add(5))?;
         let n2 = cluster.node("n2");
-        cluster.eventually("n2 has it", || n2.report().objects.iter().any(|object| object.state == "live")).await;
+        cluster
+            .eventually("n2 has it", || n2.report().objects.iter().any(|object| object.state == "live"))
+            .await;
         let begun = cluster.now();
         assert!(!cluster.run_until(|| n2.report().objects.is_empty(), secs(3)).await);
         assert_eq!(cluster.now() - begun, secs(3));
