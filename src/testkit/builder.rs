@@ -10,7 +10,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -363,15 +363,21 @@ impl Failure {
         let test = thread.name().unwrap_or("test");
         let folder =
             std::env::var_os(FOLDER).map_or_else(|| std::env::temp_dir().join("rref-testkit"), PathBuf::from);
-        let base = folder.join(format!("{}-{}", test.replace("::", "-"), self.seed));
+        let files = self.write_to(&folder, &format!("{}-{}", test.replace("::", "-"), self.seed));
+        format!("{files}\nto repeat it: {SEED}={} cargo test {test}", self.seed)
+    }
+
+    /// Writes the whole trace, and a sequence diagram of its end, to two files in `folder`. Says where they
+    /// are, or why they are not.
+    pub fn write_to(&self, folder: &Path, name: &str) -> String {
+        let base = folder.join(name);
         let (text, diagram) = (base.with_extension("txt"), base.with_extension("mmd"));
-        let files = std::fs::create_dir_all(&folder)
+        let files = std::fs::create_dir_all(folder)
             .and_then(|()| std::fs::write(&text, format!("{self}\n\n{}", self.trace)))
             .and_then(|()| std::fs::write(&diagram, self.trace.mermaid(DIAGRAM)));
-        let files = match files {
+        match files {
             Ok(()) => format!("the whole trace: {}\nas a diagram: {}", text.display(), diagram.display()),
             Err(error) => format!("the trace cannot be written to {}: {error}", folder.display()),
-        };
-        format!("{files}\nto repeat it: {SEED}={} cargo test {test}", self.seed)
+        }
     }
 }
