@@ -10,6 +10,8 @@ mod payload;
 mod reference;
 mod registry;
 mod tensor;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod transport;
 
 // The derive names this crate by its path, also in its own tests.

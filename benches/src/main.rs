@@ -2,7 +2,11 @@
 //!
 //! `cargo run --release -p rref-bench -- compare [--quick] [--json] [--rows name,..]`
 //!
-//! The program starts itself a second time as the server: a raw TCP echo and a node. Baseline and ours
+//! And runs the cluster fuzz for as long as one likes:
+//!
+//! `cargo run --release -p rref-bench -- soak --seeds N [--from S] [--mutant X] [--trace [FOLDER]]`
+//!
+//! To compare, the program starts itself a second time as the server: a raw TCP echo and a node. Baseline and ours
 //! take turns, round by round, so that a slow moment of the machine meets both.
 
 mod client;
@@ -12,6 +16,7 @@ mod raw;
 mod report;
 mod rows;
 mod server;
+mod soak;
 mod work;
 
 use clap::{Args, Parser, Subcommand};
@@ -27,6 +32,8 @@ struct Arguments {
 enum Command {
     /// Runs every row and prints medians and ratios.
     Compare(Compare),
+    /// Runs random clusters in simulation and compares them with an oracle.
+    Soak(soak::Soak),
     /// What `compare` starts as its other process: serves until its standard input ends.
     #[command(hide = true)]
     Serve,
@@ -49,6 +56,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Serve => server::serve(),
         Command::Compare(options) => compare(&options),
+        Command::Soak(options) => soak::soak(&options),
     }
 }
 

@@ -6,7 +6,7 @@ use super::names::Names;
 use super::outcomes::Outcomes;
 use super::peer::CREDIT;
 use super::state::State;
-use super::{Inner, Node, random_bytes};
+use super::{Inner, Node, Surroundings};
 use crate::error::{Error, Result};
 use crate::object::{Handled, Hosted, RemoteMessage};
 use crate::registry::{Function, Messages, Method, Placement, Registry, function, method};
@@ -37,6 +37,9 @@ pub(crate) struct Config {
     pub(crate) leases: LeaseSettings,
     pub(crate) token: Token,
     pub(crate) rank: Option<(u32, u32)>,
+    pub(crate) surroundings: Surroundings,
+    /// The rules of lifetime: all of them, but for tests that show what each is for.
+    pub(crate) rules: Rules,
     insecure: bool,
     insecure_any_address: bool,
 }
@@ -54,6 +57,8 @@ impl Default for Config {
             leases: LeaseSettings::default(),
             token: Token::NONE,
             rank: None,
+            surroundings: Surroundings::System,
+            rules: Rules::ALL,
             insecure: false,
             insecure_any_address: false,
         }
@@ -327,6 +332,14 @@ impl Builder {
         self
     }
 
+    /// Makes it a node of a simulation.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn simulated(mut self, surroundings: Surroundings, rules: Rules) -> Self {
+        self.config.surroundings = surroundings;
+        self.config.rules = rules;
+        self
+    }
+
     /// Starts the node on the current thread, which becomes its home arbiter, listens, and joins.
     ///
     /// Must be called inside an actix `System` (or another tokio `LocalSet`).
@@ -338,11 +351,11 @@ impl Builder {
     pub async fn start(self) -> Result<Node> {
         self.check()?;
         let Builder { name, config, registry, transport } = self;
-        let uid = NodeUid(u128::from_le_bytes(random_bytes()?));
+        let uid = NodeUid(u128::from_le_bytes(config.surroundings.random_bytes()?));
         let (home, inbox) = Home::new();
         let home = Arc::new(home);
-        let lifetime = Lifetime::new(uid, Rules::ALL);
-        let mut state = State::new(name.clone(), lifetime, config.leases, home.clone());
+        let lifetime = Lifetime::new(uid, config.rules);
+        let mut state = State::new(name.clone(), lifetime, config.rules, config.leases, home.clone());
         state.credit = config.credit;
         state.listens = config.listen.is_some() || config.advertise.is_some();
         let (started, period) = (state.started(), config.leases.heartbeat);
@@ -465,6 +478,7 @@ impl Node {
         let mut closed = self.0.closed.subscribe();
         loop {
             tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 () = self.0.home.batch_over() => self.lock().batch_over(),
             }

@@ -288,6 +288,7 @@ impl Node {
         let mut closed = self.inner().closed.subscribe();
         loop {
             let accepted = tokio::select! {
+                biased;
                 _ = closed.wait_for(|closed| *closed) => return,
                 accepted = listener.accept() => accepted,
             };
@@ -458,8 +459,8 @@ impl State {
         self.claim_name(&endpoint)?;
         let info = PeerInfo { uid, name: endpoint.name, addresses: endpoint.addresses };
         let known = self.peers.contains_key(&uid);
-        let credit = self.credit;
-        let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone(), credit));
+        let (credit, rules) = (self.credit, self.rules);
+        let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone(), credit, rules));
         // One that does not know the session, while this node has it and a connection that works, has
         // not heard of that connection yet.
         let unheard = endpoint.session_no == 0 && peer.is_connected() && peer.lane.recv_next() > 1;

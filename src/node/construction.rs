@@ -45,7 +45,7 @@ impl Construction {
     ///
     /// Must run on the node's home arbiter.
     pub(crate) fn seat<T: Hosted>(self, object: T) {
-        if self.placement != Placement::Dedicated {
+        if self.placement != Placement::Dedicated || !self.node.inner().config.surroundings.has_threads() {
             return self.seat_here(object, None);
         }
         let (ended, end) = oneshot::channel();

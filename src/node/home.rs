@@ -73,6 +73,7 @@ impl Home {
         tokio::pin!(quiet);
         while self.armed.load(Ordering::Acquire) == LATER {
             tokio::select! {
+                biased;
                 () = &mut quiet => break,
                 () = self.armed_now.notified() => {}
             }

@@ -10,7 +10,7 @@ use crate::transport::{Portable, Stream};
 use bytes::{Buf, BytesMut};
 use rref_core::lease::{Keeper, Reader};
 use rref_core::wire::{Frame, Heartbeat, Hello, HelloAck, Limits, decode, encode, frame_len};
-use rref_core::{NodeUid, Rules};
+use rref_core::NodeUid;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl KeeperHandle {
 pub(crate) fn start(node: &Node, period: Duration) -> io::Result<KeeperHandle> {
     let (commands, inbox) = mpsc::unbounded_channel();
     let node = node.clone();
-    if node.inner().transport.is_simulated() {
+    if node.inner().transport.is_simulated() || !node.inner().config.surroundings.has_threads() {
         actix_rt::spawn(run(node, period, inbox));
     } else {
         let name = format!("rref-keeper-{}", node.name());
@@ -117,7 +117,7 @@ struct Running {
 
 async fn run(node: Node, period: Duration, mut commands: mpsc::UnboundedReceiver<Command>) {
     let (news, mut happened) = mpsc::channel(NEWS);
-    let keeper = Keeper::new(node.uid(), Rules::ALL, period);
+    let keeper = Keeper::new(node.uid(), node.inner().config.rules, period);
     let mut closed = node.inner().closed.subscribe();
     let mut running = Running { node, keeper, routes: BTreeMap::new(), connections: 0, news };
     loop {

@@ -69,7 +69,7 @@ impl State {
         // name it is the greater that has to ask whether the other is there, for it will leave.
         let dials = if info.name == self.name { uid < me } else { me < uid || !listens };
         let can_be_dialled = !info.addresses.is_empty();
-        self.peers.insert(uid, Peer::new(info, self.credit));
+        self.peers.insert(uid, Peer::new(info, self.credit, self.rules));
         let now = self.now();
         self.leases.mention(now, uid);
         if dials && can_be_dialled && holder.is_none() {

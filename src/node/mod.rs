@@ -31,6 +31,7 @@ mod session;
 mod shutdown;
 mod state;
 mod streams;
+mod surroundings;
 pub(crate) mod trace;
 
 pub use builder::Builder;
@@ -43,6 +44,9 @@ pub(crate) use objects::{Entry, Waiter};
 pub(crate) use outgoing::{Ask, Message, MessageSource, MessageTarget};
 pub use report::{HeldReport, NodeReport, ObjectReport, PeerReport};
 pub use shutdown::{Leak, ShutdownReport};
+pub(crate) use surroundings::Surroundings;
+#[cfg(feature = "launch")]
+pub(crate) use surroundings::random_bytes;
 
 use crate::cluster::{Peer, Rank};
 use crate::error::{Error, Result};
@@ -364,7 +368,7 @@ impl Node {
                 let home = Arc::new(home);
                 let uid = NodeUid(0);
                 let (lifetime, leases) = (Lifetime::new(uid, Rules::ALL), LeaseSettings::default());
-                let mut state = State::new("nowhere".into(), lifetime, leases, home.clone());
+                let mut state = State::new("nowhere".into(), lifetime, Rules::ALL, leases, home.clone());
                 state.phase = Phase::Closed;
                 let draining = state.draining.clone();
                 Node(Arc::new(Inner {
@@ -610,17 +614,6 @@ fn check_size(payload: &Outgoing) -> Result<()> {
 
 fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
-}
-
-/// Random bytes from the operating system.
-///
-/// # Errors
-/// [`Error::Config`] on a system without a source of randomness.
-pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Error::Config(format!("no random numbers from the system: {error}")))?;
-    Ok(bytes)
 }
 
 impl fmt::Debug for Node {

@@ -76,11 +76,11 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// A peer that may have so much under way here at a time.
-    pub(crate) fn new(info: PeerInfo, credit: Credit) -> Peer {
+    pub(crate) fn new(info: PeerInfo, credit: Credit, rules: Rules) -> Peer {
         Peer {
             info,
             link: Link::Idle,
-            lane: Lane::new(Rules::ALL, LaneLimits::default()),
+            lane: Lane::new(rules, LaneLimits::default()),
             outbound: Outbound::new(OutboundLimits::default()),
             assembly: Assembly::new(),
             grant: Grant::new(credit),

@@ -9,6 +9,7 @@ use rref_core::ObjectId;
 use rref_core::lifetime::HandleKey;
 use rref_core::session::Class;
 use rref_core::wire::{Frame, LeaveStage};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -131,6 +132,7 @@ impl Node {
     pub async fn serve(&self) -> Result<ShutdownReport> {
         let mut closed = self.inner().closed.subscribe();
         tokio::select! {
+            biased;
             asked = asked_to_end() => asked?,
             _ = closed.wait_for(|closed| *closed) => {}
         }
@@ -246,7 +248,8 @@ impl Node {
         }
         let inlets = std::mem::take(&mut state.inlets);
         state.later(inlets);
-        let objects = std::mem::take(&mut state.objects);
+        // In the order of their numbers: dropping an actor runs user code.
+        let objects: BTreeMap<_, _> = std::mem::take(&mut state.objects).into_iter().collect();
         let parked = std::mem::take(&mut state.parked);
         state.later((objects, parked));
         let uids: Vec<_> = state.peers.keys().copied().collect();
@@ -268,6 +271,7 @@ async fn asked_to_end() -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         tokio::select! {
+            biased;
             _ = terminate.recv() => Ok(()),
             done = tokio::signal::ctrl_c() => done.map_err(failed),
         }

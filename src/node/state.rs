@@ -52,13 +52,15 @@ pub(crate) struct State {
     /// Who is told of other nodes.
     pub(crate) subscribers: Vec<mpsc::Sender<NodeEvent>>,
     /// References that are kept under a name.
-    pub(crate) directory: HashMap<String, AnyRef>,
+    pub(crate) directory: BTreeMap<String, AnyRef>,
     pub(crate) calls: HashMap<u64, PendingCall, ByNumber>,
     /// Streams of other nodes that are read here.
-    pub(crate) inlets: HashMap<u64, Inlet>,
+    pub(crate) inlets: BTreeMap<u64, Inlet>,
     pub(crate) next_call: u64,
     /// What each peer may have under way here at a time.
     pub(crate) credit: Credit,
+    /// The rules that lanes follow.
+    pub(crate) rules: Rules,
     /// Who is silent for how long, and what follows from it.
     pub(crate) leases: Leases,
     /// The thread that sends heartbeats.
@@ -82,8 +84,14 @@ pub(crate) struct State {
 
 impl State {
     /// The state of a node that has just started.
-    pub(crate) fn new(name: String, lifetime: Lifetime, leases: LeaseSettings, home: Arc<Home>) -> State {
-        let leases = Leases::new(lifetime.me(), Rules::ALL, leases, Duration::ZERO);
+    pub(crate) fn new(
+        name: String,
+        lifetime: Lifetime,
+        rules: Rules,
+        leases: LeaseSettings,
+        home: Arc<Home>,
+    ) -> State {
+        let leases = Leases::new(lifetime.me(), rules, leases, Duration::ZERO);
         State {
             name,
             phase: Phase::Running,
@@ -94,11 +102,12 @@ impl State {
             parked: BTreeMap::new(),
             watchers: HashMap::new(),
             subscribers: Vec::new(),
-            directory: HashMap::new(),
+            directory: BTreeMap::new(),
             calls: HashMap::default(),
-            inlets: HashMap::new(),
+            inlets: BTreeMap::new(),
             next_call: 1,
             credit: CREDIT,
+            rules,
             leases,
             keeper: KeeperHandle::default(),
             to_drain: BTreeSet::new(),

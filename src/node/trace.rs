@@ -7,7 +7,7 @@
 //!
 //! Knows names and numbers; a span must not show what a message carries.
 
-use super::{Node, random_bytes};
+use super::Node;
 use rref_core::NodeUid;
 use rref_core::wire::Trace;
 use std::cell::RefCell;
@@ -50,7 +50,7 @@ impl Traced {
             trace_id = %TraceId({
                 // The caller does not trace, but this node does.
                 if trace.trace_id == 0 {
-                    trace = begun(trace);
+                    trace = begun(node, trace);
                 }
                 trace.trace_id
             }),
@@ -106,7 +106,7 @@ pub(crate) fn leaving(node: &Node, to: NodeUid, function: &str) -> (Trace, Span)
         peer = %name_of(node, to),
         function,
         trace_id = %TraceId({
-            trace = begun(trace);
+            trace = begun(node, trace);
             trace.trace_id
         }),
         span_id = %SpanId(trace.span_id),
@@ -116,13 +116,14 @@ pub(crate) fn leaving(node: &Node, to: NodeUid, function: &str) -> (Trace, Span)
 }
 
 /// A new span's identity, within a trace or in a new one.
-fn begun(within: Trace) -> Trace {
+fn begun(node: &Node, within: Trace) -> Trace {
+    let surroundings = &node.inner().config.surroundings;
     // A system without randomness starts no node: zeros would only mean that there is no trace.
     let trace_id = match within.trace_id {
-        0 => u128::from_le_bytes(random_bytes().unwrap_or_default()),
+        0 => u128::from_le_bytes(surroundings.random_bytes().unwrap_or_default()),
         known => known,
     };
-    Trace { trace_id, span_id: u64::from_le_bytes(random_bytes().unwrap_or_default()) }
+    Trace { trace_id, span_id: u64::from_le_bytes(surroundings.random_bytes().unwrap_or_default()) }
 }
 
 /// The lock must be free again before a subscriber runs.

@@ -87,6 +87,12 @@ impl<T> RRef<T> {
         RRef { handle, object: PhantomData }
     }
 
+    /// The same reference to something that takes the messages of a `U`.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn retyped<U>(self) -> RRef<U> {
+        RRef::new(self.handle)
+    }
+
     /// The name of the node that owns the object; its uid if the name is not known here.
     pub fn owner(&self) -> String {
         self.node().lock().name_of(self.id().owner)

@@ -181,7 +181,7 @@ pub(crate) fn run<F, A, K>(
     A: Send + 'static,
 {
     let name = type_name::<F>();
-    if placement == Placement::Blocking && !F::ASYNC {
+    if placement == Placement::Blocking && !F::ASYNC && node.inner().config.surroundings.has_threads() {
         let (on, traced) = (node.clone(), Traced::current());
         let work = move || {
             let _traced = traced.enter();

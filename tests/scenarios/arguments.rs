@@ -4,51 +4,47 @@ use crate::common::program::*;
 use crate::common::{cluster, holders, until};
 
 /// Catches: a claim or a pin for a handle that comes home, which nobody would ever release.
-#[actix::test]
-async fn self_remote_rref_as_rpc_arg() {
+#[test]
+fn self_remote_rref_as_rpc_arg() {
     cluster(async |[a, _b], _| {
         let x = a.remote("a", add, (1, 2))?;
         assert_eq!(a.call("b", fetch, (x.clone(),)).await?, Ok(3));
         until("b has let go of it", || holders(&a, &x) == Some(vec![])).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn self_remote_rref_as_self_rpc_arg() {
+#[test]
+fn self_remote_rref_as_self_rpc_arg() {
     cluster(async |[a, _b], _| {
         let x = a.remote("a", add, (1, 2))?;
         assert_eq!(a.call("a", fetch, (x,)).await?, Ok(3));
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn self_remote_rref_as_remote_arg() {
+#[test]
+fn self_remote_rref_as_remote_arg() {
     cluster(async |[a, _b], _| {
         let x = a.remote("a", add, (1, 2))?;
         let y = a.remote("b", fetch, (x,))?;
         assert_eq!(y.to_here().await?, Ok(3));
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn self_remote_rref_as_self_remote_arg() {
+#[test]
+fn self_remote_rref_as_self_remote_arg() {
     cluster(async |[a, _b], _| {
         let x = a.remote("a", add, (1, 2))?;
         let y = a.remote("a", fetch, (x,))?;
         assert_eq!(y.to_here().await?, Ok(3));
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn py_rref_args() {
+#[test]
+fn py_rref_args() {
     cluster(async |[a, b], _| {
         let x = a.remote("b", add, (1, 2))?;
         let y = a.remote("b", add, (10, 20))?;
@@ -59,13 +55,12 @@ async fn py_rref_args() {
         // The frames named the objects, and `b` kept nothing of that.
         until("x and y are freed", || b.report().objects.len() == 1).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Another user fetches from the owner, not through the sender.
-#[actix::test]
-async fn py_rref_args_user_share() {
+#[test]
+fn py_rref_args_user_share() {
     cluster(async |[a, b, _c], _| {
         let x = a.remote("b", add, (1, 2))?;
         let y = a.remote("b", add, (10, 20))?;
@@ -74,12 +69,11 @@ async fn py_rref_args_user_share() {
         assert_eq!(a.call("c", fetch, (x.clone(),)).await?, Ok(3));
         until("c has let go of x", || holders(&b, &x) == Some(vec!["a".into()])).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn nested_rref() {
+#[test]
+fn nested_rref() {
     cluster(async |[a, b, c], _| {
         let pair = a.remote("b", pair_from, ("c".into(), 1, 2))?;
         let (x, y) = pair.to_here().await?.map_err(anyhow::Error::msg)?;
@@ -92,12 +86,11 @@ async fn nested_rref() {
         until("its handles too", || holders(&c, &x) == Some(vec!["a".into()])).await;
         assert_eq!(y.to_here().await?, 2);
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn rpc_return_rref() {
+#[test]
+fn rpc_return_rref() {
     cluster(async |[a, b, c], _| {
         let x = a.call("b", make_on, ("c".into(), 1, 2)).await?.map_err(anyhow::Error::msg)?;
         assert_eq!(x.owner(), "c");
@@ -109,12 +102,11 @@ async fn rpc_return_rref() {
         assert!(y.is_local());
         assert_eq!(*y.local_value().await?, 7);
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn pass_local_rrefs() {
+#[test]
+fn pass_local_rrefs() {
     cluster(async |[a, _b, _c], _| {
         let local = a.host(Counter(5))?;
         assert_eq!(a.call("b", bump, (local.clone(), 1)).await?, Ok(6));
@@ -122,13 +114,12 @@ async fn pass_local_rrefs() {
         assert_eq!(a.remote("b", bump, (local.clone(), 1))?.to_here().await?, Ok(8));
         assert_eq!(local.send(Add(0)).await?, 8);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// References, not copies: what others do through them is seen by all.
-#[actix::test]
-async fn return_local_rrefs() {
+#[test]
+fn return_local_rrefs() {
     cluster(async |[a, b, _c], _| {
         let list = a.call("b", make_list_here, (3,)).await?.map_err(anyhow::Error::msg)?;
         for c in &list {
@@ -141,29 +132,27 @@ async fn return_local_rrefs() {
         assert_eq!(list[2].send(Add(0)).await?, 112);
         assert_eq!(b.report().objects.len(), 3);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// The argument is usable inside the callee before its owner has heard of the callee: here the
 /// owner's link from the first holder is shut, so that nothing can have been confirmed.
-#[actix::test]
-async fn user_rrefs_confirmed() {
-    cluster(async |[a, b, _c], gate| {
+#[test]
+fn user_rrefs_confirmed() {
+    cluster(async |[a, b, _c], faults| {
         let x = a.remote("b", add, (1, 2))?;
         x.ready().await?;
-        gate.shut("a", "b");
+        faults.partition_oneway(["a"], ["b"]);
         assert_eq!(a.call("c", fetch, (x.clone(),)).await?, Ok(3));
-        gate.open();
+        faults.heal();
         until("c has let go of it", || holders(&b, &x) == Some(vec!["a".into()])).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Catches: identity taken from the handle or the way it came instead of from the object.
-#[actix::test]
-async fn owner_equality() {
+#[test]
+fn owner_equality() {
     use std::collections::HashSet;
     cluster(async |[a, _b, c], _| {
         let x = a.remote("b", counter, (1,))?;
@@ -179,12 +168,11 @@ async fn owner_equality() {
         assert_eq!(set.len(), 2);
         assert!(c.report().held.iter().any(|held| held.id == x.id()));
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn rref_str() {
+#[test]
+fn rref_str() {
     cluster(async |[a, _b], _| {
         let x = a.remote("b", counter, (1,))?;
         let text = format!("{x:?}");
@@ -194,6 +182,5 @@ async fn rref_str() {
         let y = a.remote("b", counter, (1,))?;
         assert_ne!(text, format!("{y:?}"), "two objects look alike");
         Ok(())
-    })
-    .await;
+    });
 }

@@ -1,7 +1,7 @@
 //! What goes wrong, and that it concerns only those whom it concerns.
 
 use crate::common::program::*;
-use crate::common::{cluster, start, until};
+use crate::common::{bare, cluster, until};
 use rref::prelude::*;
 use rref::{RemoteKind, Result};
 
@@ -12,8 +12,8 @@ fn failed() -> Error {
 }
 
 /// Every consumer hears of it: of all modes, on all nodes, before and after it has happened.
-#[actix::test]
-async fn remote_with_exception() {
+#[test]
+fn remote_with_exception() {
     cluster(async |[a, _b, _c], _| {
         for owner in ["a", "b"] {
             let never = a.remote(owner, fallible, (TEXT.into(),))?;
@@ -31,12 +31,11 @@ async fn remote_with_exception() {
             assert_eq!(typed.to_here().await?, Err("cannot divide 1 by 0".into()));
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn remote_throw() {
+#[test]
+fn remote_throw() {
     cluster(async |[a, _b], _| {
         for owner in ["a", "b"] {
             match a.call(owner, explode, (TEXT.into(),)).await {
@@ -54,12 +53,11 @@ async fn remote_throw() {
             assert_eq!(a.call(owner, add, (1, 2)).await?, 3);
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn py_raise_in_user_func_escaped_str() {
+#[test]
+fn py_raise_in_user_func_escaped_str() {
     cluster(async |[a, _b], _| {
         // As long as it is, and each of its characters as it was.
         let long = TEXT.repeat(100);
@@ -71,12 +69,11 @@ async fn py_raise_in_user_func_escaped_str() {
         let cut = |message: &str| message.len() < 20_000 && message.starts_with("éé");
         assert!(matches!(&error, Err(Error::Remote { message, .. }) if cut(message)), "{error:?}");
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn local_value_not_on_owner() {
+#[test]
+fn local_value_not_on_owner() {
     cluster(async |[a, _b], _| {
         let x = a.remote("b", add, (1, 2))?;
         let error = x.local_value().await.err();
@@ -85,8 +82,7 @@ async fn local_value_not_on_owner() {
         let text = expected.to_string();
         assert!(text.contains(&x.id().to_string()) && text.contains("to_here()"), "{text}");
         Ok(())
-    })
-    .await;
+    });
 }
 
 fn unregistered(x: i64) -> i64 {
@@ -97,8 +93,8 @@ fn unregistered_method(x: &i64, y: i64) -> i64 {
     x + y
 }
 
-#[actix::test]
-async fn function_not_on_callee() {
+#[test]
+fn function_not_on_callee() {
     cluster(async |[a, _b], _| {
         for owner in ["a", "b"] {
             let missing = |call: &str, error: &Error| match error {
@@ -125,12 +121,11 @@ async fn function_not_on_callee() {
             other => panic!("{other:?}"),
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn rref_pickle_not_supported() {
+#[test]
+fn rref_pickle_not_supported() {
     cluster(async |[a, b], _| {
         let x = a.remote("b", add, (1, 2))?;
         let error = serde_json::to_string(&x).unwrap_err().to_string();
@@ -144,13 +139,12 @@ async fn rref_pickle_not_supported() {
         assert_eq!(x.to_here().await?, 3);
         assert_eq!(b.report().objects.len(), 1);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Catches: a panic that takes the node, the arbiter or another object with it.
-#[actix::test]
-async fn handler_panic_kills_only_its_object() {
+#[test]
+fn handler_panic_kills_only_its_object() {
     cluster(async |[a, _b, _c], _| {
         for owner in ["a", "b"] {
             let (bad, good) = (a.remote(owner, counter, (1,))?, a.remote(owner, counter, (2,))?);
@@ -171,40 +165,49 @@ async fn handler_panic_kills_only_its_object() {
             assert_eq!(a.call(owner, add, (1, 2)).await?, 3);
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// A peer dies in mid-call: its callers are told, and nobody else notices.
-#[actix::test]
-async fn handle_send_exceptions() {
-    tokio::time::pause();
-    let ([a, b, c], gate) = start::<3>(|builder| builder).await;
-    {
-        let lost = a.remote("b", counter, (0,)).unwrap();
-        let kept = a.remote("c", counter, (0,)).unwrap();
-        assert_eq!((lost.send(Add(1)).await, kept.send(Add(1)).await), (Ok(1), Ok(1)));
-        let (waiting, elsewhere) = (a.call("b", slow, (1000, 1)), a.call("c", slow, (1000, 1)));
-        until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
-        gate.kill("b");
-        let error = waiting.await;
-        assert!(matches!(&error, Err(Error::OutcomeUnknown { peer, .. }) if peer == "b"), "{error:?}");
-        for error in [
-            lost.send(Add(1)).await.err(),
-            lost.do_send(Add(1)).err(),
-            lost.remote(Snapshot).err(),
-            a.call("b", add, (1, 2)).await.err(),
-            a.remote("b", add, (1, 2)).err(),
-            lost.ready().await.err(),
-        ] {
-            assert!(matches!(&error, Some(Error::OwnerDied { owner, .. }) if owner == "b"), "{error:?}");
-        }
-        // A dead handle may still be passed on, and its receiver is told as well.
-        let told = a.call("c", bump, (lost.clone(), 1)).await;
-        assert!(!matches!(told, Ok(Ok(_))), "{told:?}");
-        assert_eq!(elsewhere.await, Ok(1));
-        assert_eq!(kept.send(Add(1)).await, Ok(2));
-    }
-    crate::common::assert_no_leaks(&[&a, &c]).await;
-    b.shutdown().await;
+#[test]
+fn handle_send_exceptions() {
+    bare(
+        |builder| builder,
+        async |[a, b, c], faults| {
+            {
+                let lost = a.remote("b", counter, (0,)).unwrap();
+                let kept = a.remote("c", counter, (0,)).unwrap();
+                assert_eq!((lost.send(Add(1)).await, kept.send(Add(1)).await), (Ok(1), Ok(1)));
+                let (waiting, elsewhere) = (a.call("b", slow, (1000, 1)), a.call("c", slow, (1000, 1)));
+                until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
+                faults.crash("b");
+                let error = waiting.await;
+                assert!(
+                    matches!(&error, Err(Error::OutcomeUnknown { peer, .. }) if peer == "b"),
+                    "{error:?}"
+                );
+                for error in [
+                    lost.send(Add(1)).await.err(),
+                    lost.do_send(Add(1)).err(),
+                    lost.remote(Snapshot).err(),
+                    a.call("b", add, (1, 2)).await.err(),
+                    a.remote("b", add, (1, 2)).err(),
+                    lost.ready().await.err(),
+                ] {
+                    assert!(
+                        matches!(&error, Some(Error::OwnerDied { owner, .. }) if owner == "b"),
+                        "{error:?}"
+                    );
+                }
+                // A dead handle may still be passed on, and its receiver is told as well.
+                let told = a.call("c", bump, (lost.clone(), 1)).await;
+                assert!(!matches!(told, Ok(Ok(_))), "{told:?}");
+                assert_eq!(elsewhere.await, Ok(1));
+                assert_eq!(kept.send(Add(1)).await, Ok(2));
+            }
+            crate::common::assert_no_leaks(&[&a, &c]).await;
+            b.shutdown().await;
+            Ok(())
+        },
+    );
 }

@@ -1,52 +1,52 @@
 //! What is lost on the way, and what becomes of those who wait for it; and a whole program on top.
 
 use crate::common::program::*;
-use crate::common::{assert_no_leaks, cluster, cluster_of, holders, millis, seconds, start, until};
+use crate::common::{assert_no_leaks, bare, cluster, cluster_of, holders, millis, seconds, until};
 use rref::prelude::*;
+use rref::testkit::FrameKind;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Each kind of frame is lost three times, the connection breaking as it is sent: what it was for is
 /// done, once.
-#[actix::test]
-async fn check_failed_messages() {
-    cluster(async |[a, b, c], gate| {
+#[test]
+fn check_failed_messages() {
+    cluster(async |[a, b, c], faults| {
         // The creation.
-        gate.lose("a", "c", 3);
+        faults.drop_frames_between("a", "c", FrameKind::Create, 3);
         let x = a.remote("c", counter, (7,))?;
         x.ready().await?;
-        assert_eq!(gate.still_to_lose(), 0, "nothing was lost");
+        assert_eq!(faults.frames_to_drop(), 0, "nothing was lost");
         assert_eq!(c.report().objects.len(), 1);
         // A call on it.
-        gate.lose("a", "c", 3);
+        faults.drop_frames_between("a", "c", FrameKind::Call, 3);
         assert_eq!(x.send(Add(1)).await?, 8);
-        assert_eq!(gate.still_to_lose(), 0, "nothing was lost");
+        assert_eq!(faults.frames_to_drop(), 0, "nothing was lost");
         // The message that shares it, and the claim of the one it is shared with.
         let shelf = a.remote("b", shelf, ())?;
         shelf.ready().await?;
-        gate.lose("a", "b", 3);
-        gate.lose("b", "c", 3);
+        faults.drop_frames_between("a", "b", FrameKind::Call, 3);
+        faults.drop_frames_between("b", "c", FrameKind::Claim, 3);
         shelf.send(Put(x.clone())).await?;
         until("b holds it", || holders(&c, &x) == Some(vec!["a".into(), "b".into()])).await;
-        assert_eq!(gate.still_to_lose(), 0, "nothing was lost");
+        assert_eq!(faults.frames_to_drop(), 0, "nothing was lost");
         // The deletions, of one that is not the last and of the last.
-        gate.lose("b", "c", 3);
+        faults.drop_frames_between("b", "c", FrameKind::Release, 3);
         drop(shelf);
         until("b has let go", || holders(&c, &x) == Some(vec!["a".into()])).await;
         assert_eq!(x.send(Add(1)).await?, 9);
-        gate.lose("a", "c", 3);
+        faults.drop_frames_between("a", "c", FrameKind::Release, 3);
         drop(x);
         until("it is freed", || c.report().objects.is_empty()).await;
-        until("all was lost that should be", || gate.still_to_lose() == 0).await;
+        until("all was lost that should be", || faults.frames_to_drop() == 0).await;
         assert!(b.report().objects.is_empty());
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Those who wait for an object that never comes to be are woken, and told why.
-#[actix::test]
-async fn remote_message_dropped() {
+#[test]
+fn remote_message_dropped() {
     // On oneself: a constructor that fails late.
     cluster_of(
         |builder| builder.function(fail_late),
@@ -62,28 +62,32 @@ async fn remote_message_dropped() {
             }
             Ok(())
         },
-    )
-    .await;
+    );
     // On another: the creation never arrives, and then there is nobody to arrive at.
-    let ([a, b, c], gate) = start::<3>(|builder| builder).await;
-    {
-        gate.shut("a", "b");
-        let x = a.remote("b", add, (1, 2)).unwrap();
-        let late = x.to_here().timeout(seconds(1)).await;
-        assert_eq!(late, Err(Error::Timeout(seconds(1))));
-        let (fetched, ready) = (x.to_here(), x.ready());
-        gate.kill("b");
-        gate.open();
-        for error in [fetched.await.unwrap_err(), ready.await.unwrap_err()] {
-            let known = matches!(error, Error::OutcomeUnknown { .. } | Error::NotSent { .. });
-            assert!(known && error.to_string().contains("`b`"), "{error:?}");
-        }
-        let error = x.to_here().await.unwrap_err();
-        assert!(matches!(&error, Error::OwnerDied { owner, .. } if owner == "b"), "{error:?}");
-        assert_eq!(a.call("c", add, (1, 2)).await, Ok(3));
-    }
-    assert_no_leaks(&[&a, &c]).await;
-    b.shutdown().await;
+    bare(
+        |builder| builder,
+        async |[a, b, c], faults| {
+            {
+                faults.partition_oneway(["a"], ["b"]);
+                let x = a.remote("b", add, (1, 2)).unwrap();
+                let late = x.to_here().timeout(seconds(1)).await;
+                assert_eq!(late, Err(Error::Timeout(seconds(1))));
+                let (fetched, ready) = (x.to_here(), x.ready());
+                faults.crash("b");
+                faults.heal();
+                for error in [fetched.await.unwrap_err(), ready.await.unwrap_err()] {
+                    let known = matches!(error, Error::OutcomeUnknown { .. } | Error::NotSent { .. });
+                    assert!(known && error.to_string().contains("`b`"), "{error:?}");
+                }
+                let error = x.to_here().await.unwrap_err();
+                assert!(matches!(&error, Error::OwnerDied { owner, .. } if owner == "b"), "{error:?}");
+                assert_eq!(a.call("c", add, (1, 2)).await, Ok(3));
+            }
+            assert_no_leaks(&[&a, &c]).await;
+            b.shutdown().await;
+            Ok(())
+        },
+    );
 }
 
 async fn fail_late(ms: u64) -> i64 {
@@ -149,8 +153,8 @@ async fn train(server: RRef<Server>, trainer: i64) -> Result<i64, String> {
     Ok(weight)
 }
 
-#[actix::test]
-async fn my_parameter_server() {
+#[test]
+fn my_parameter_server() {
     let mut weight = 100;
     for round in 0..ROUNDS {
         let sum: i64 = (0..TRAINERS).map(|trainer| gradient(trainer, round, weight)).sum();
@@ -168,6 +172,5 @@ async fn my_parameter_server() {
             }
             Ok(())
         },
-    )
-    .await;
+    );
 }

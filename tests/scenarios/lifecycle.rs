@@ -1,7 +1,7 @@
 //! How long objects live: who keeps them, and that everything is freed in the end.
 
 use crate::common::program::*;
-use crate::common::{cluster, cluster_of, holders, seconds, start, until};
+use crate::common::{bare, cluster, cluster_of, holders, seconds, until};
 use rref::prelude::*;
 
 fn tensor_of(len: usize) -> Tensor<f32> {
@@ -13,8 +13,8 @@ fn there<T>(found: Option<T>) -> anyhow::Result<T> {
 }
 
 /// Catches: a release that is never sent, or sent at the first drop instead of the last.
-#[actix::test]
-async fn drop_last_frees() {
+#[test]
+fn drop_last_frees() {
     cluster(async |[a, b], _| {
         let p = a.remote("b", probe, ())?;
         p.ready().await?;
@@ -31,13 +31,12 @@ async fn drop_last_frees() {
         drop(own);
         until("its actor is dropped", || probes() == (2, 2)).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// The caller lets go while the call waits: the argument lives on in the call.
-#[actix::test]
-async fn arg_keeps_alive_while_pending() {
+#[test]
+fn arg_keeps_alive_while_pending() {
     cluster(async |[a, b, _c], _| {
         let shelf = a.remote("c", shelf, ())?;
         shelf.do_send(Rest(5000))?;
@@ -50,12 +49,11 @@ async fn arg_keeps_alive_while_pending() {
         let x = there(shelf.send(Take).await?)?;
         assert_eq!(x.send(Add(1)).await?, 8);
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn arg_dropped_after_call() {
+#[test]
+fn arg_dropped_after_call() {
     cluster(async |[a, b, c], _| {
         let x = a.remote("b", counter, (7,))?;
         assert!(a.call("c", drop_it, (x.clone(),)).await?);
@@ -63,12 +61,11 @@ async fn arg_dropped_after_call() {
         assert!(c.report().held.is_empty());
         assert_eq!(x.send(Add(1)).await?, 8);
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn callee_keeps_in_state() {
+#[test]
+fn callee_keeps_in_state() {
     cluster(async |[a, b, _c], _| {
         let shelf = a.remote("c", shelf, ())?;
         let x = a.remote("b", counter, (7,))?;
@@ -83,13 +80,12 @@ async fn callee_keeps_in_state() {
         drop((again, shelf));
         until("all is freed", || b.report().objects.is_empty()).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Each object holds the next one, on another node: dropping the head frees all.
-#[actix::test]
-async fn nested_chain_depth5() {
+#[test]
+fn nested_chain_depth5() {
     cluster(async |[a, b, c, d, e], _| {
         let last = a.remote("b", probe, ())?;
         let fifth = a.remote("c", hold_probe, (last,))?;
@@ -108,13 +104,12 @@ async fn nested_chain_depth5() {
         until("the last one is dropped", || probes() == (1, 1)).await;
         assert_eq!(there(&[&b, &c, &d, &e]), 0);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// An owner makes an object, gives it away as a result and drops its own handle.
-#[actix::test]
-async fn return_handle() {
+#[test]
+fn return_handle() {
     cluster(async |[a, b], _| {
         let x = a.call("b", make_here, (5,)).await?.map_err(anyhow::Error::msg)?;
         until("b has none of its own", || b.report().objects.iter().all(|o| o.local_handles == 0)).await;
@@ -122,13 +117,12 @@ async fn return_handle() {
         assert_eq!(x.send(Add(1)).await?, 6);
         assert_eq!(holders(&b, &x), Some(vec!["a".into()]));
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Whatever becomes of a call, the handles in its arguments are let go.
-#[actix::test]
-async fn failing_handler_releases_args() {
+#[test]
+fn failing_handler_releases_args() {
     cluster(async |[a, b, _c], _| {
         let x = a.remote("b", add, (1, 2))?;
         let only_a = || holders(&b, &x) == Some(vec!["a".into()]);
@@ -145,8 +139,7 @@ async fn failing_handler_releases_args() {
         assert!(matches!(a.call("nobody", fetch, (x.clone(),)).await, Err(Error::UnknownPeer { .. })));
         assert_eq!(x.to_here().await?, 3);
         Ok(())
-    })
-    .await;
+    });
 }
 
 fn unregistered(_: RRef<i64>) -> i64 {
@@ -155,8 +148,8 @@ fn unregistered(_: RRef<i64>) -> i64 {
 
 /// Catches: a Cancel that is not sent, one that ends the wrong call, and a result that comes after
 /// its caller has gone and keeps its handles for ever.
-#[actix::test]
-async fn cancelled_call_releases_args_and_result() {
+#[test]
+fn cancelled_call_releases_args_and_result() {
     cluster(async |[a, b, c], _| {
         let shelf = a.remote("c", shelf, ())?;
         let x = a.remote("b", counter, (7,))?;
@@ -180,21 +173,20 @@ async fn cancelled_call_releases_args_and_result() {
         tokio::time::sleep(seconds(1)).await;
         assert_eq!(shelf.send(Count).await?, 0);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// From a to c and back to a, while a has dropped its own.
-#[actix::test]
-async fn handoff_loop() {
-    cluster(async |[a, b, _c], gate| {
+#[test]
+fn handoff_loop() {
+    cluster(async |[a, b, _c], faults| {
         let shelf = a.remote("c", shelf, ())?;
         let mut x = a.remote("b", counter, (0,))?;
         for round in 1..=20 {
             let put = shelf.send(Put(x));
             // Every now and then the connections break under it.
             if round % 4 == 0 {
-                gate.cut_connections();
+                faults.cut_connections();
             }
             put.await?;
             x = there(shelf.send(Take).await?)?;
@@ -202,26 +194,25 @@ async fn handoff_loop() {
         }
         until("c has let go", || holders(&b, &x) == Some(vec!["a".into()])).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Passed on and dropped in the same breath, with the links in their worst state: the new holder's
 /// claim is held up, so that only the sender's pin keeps the object.
-#[actix::test]
-async fn three_party_drop_at_once() {
-    cluster(async |[a, b, c], gate| {
+#[test]
+fn three_party_drop_at_once() {
+    cluster(async |[a, b, c], faults| {
         let shelf = a.remote("c", shelf, ())?;
         shelf.ready().await?;
         // The claim, the sender's own frames, the call, and what settles it.
         for held_up in [("c", "b"), ("a", "b"), ("a", "c"), ("c", "a")] {
             let x = a.remote("b", counter, (7,))?;
             x.ready().await?;
-            gate.shut(held_up.0, held_up.1);
+            faults.partition_oneway([held_up.0], [held_up.1]);
             let put = shelf.send(Put(x));
             tokio::time::sleep(seconds(2)).await;
             assert_eq!(b.report().objects.len(), 1, "freed on its way, {held_up:?} held up");
-            gate.open();
+            faults.heal();
             assert_eq!(put.await?, 1);
             let again = there(shelf.send(Take).await?)?;
             assert_eq!(again.send(Add(1)).await?, 8);
@@ -229,32 +220,30 @@ async fn three_party_drop_at_once() {
             until("it is freed", || b.report().objects.is_empty() && c.report().held.is_empty()).await;
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn four_party_fast_chain() {
-    cluster(async |[a, _b, _c, d, _e], gate| {
+#[test]
+fn four_party_fast_chain() {
+    cluster(async |[a, _b, _c, d, _e], faults| {
         let x = a.remote("d", counter, (0,))?;
         x.ready().await?;
         let route = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         // Its owner hears of none of the others before the last one calls.
         let through = a.call("b", chain, (x.clone(), route(&["c", "e"]), 5));
-        gate.shut("a", "d");
+        faults.partition_oneway(["a"], ["d"]);
         drop(x);
         assert_eq!(through.await?, Ok(5));
-        gate.open();
+        faults.heal();
         until("it is freed", || d.report().objects.is_empty()).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Handed round and called under connections that break all the time: each call is done once.
-#[actix::test]
-async fn handoff_and_calls_under_cuts() {
-    cluster(async |[a, _b, _c, _d], gate| {
+#[test]
+fn handoff_and_calls_under_cuts() {
+    cluster(async |[a, _b, _c, _d], faults| {
         let x = a.remote("b", counter, (0,))?;
         let mut through = Vec::new();
         for n in 0..60 {
@@ -263,7 +252,7 @@ async fn handoff_and_calls_under_cuts() {
             for _ in 0..n % 7 {
                 tokio::task::yield_now().await;
             }
-            gate.cut_connections();
+            faults.cut_connections();
             if n % 10 == 0 {
                 tokio::time::sleep(crate::common::millis(30)).await;
             }
@@ -273,23 +262,22 @@ async fn handoff_and_calls_under_cuts() {
         }
         assert_eq!(x.send(Add(0)).await?, 120);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Nothing has reached the owner, and all is in order when it does.
-#[actix::test]
-async fn pipelined_calls_before_create_ack() {
-    cluster(async |[a, b], gate| {
+#[test]
+fn pipelined_calls_before_create_ack() {
+    cluster(async |[a, b], faults| {
         a.call("b", add, (1, 1)).await?;
-        gate.shut("a", "b");
+        faults.partition_oneway(["a"], ["b"]);
         let c = a.remote("b", counter, (0,))?;
         let calls: Vec<_> = (0..50).map(|n| c.send(Log(n))).collect();
         let derived = c.remote(Snapshot)?;
         let of_derived = derived.apply(plus, (100,));
         c.do_send(Add(1))?;
         assert!(b.report().objects.is_empty());
-        gate.open();
+        faults.heal();
         for call in calls {
             assert!(call.await?);
         }
@@ -302,76 +290,72 @@ async fn pipelined_calls_before_create_ack() {
             ping.await?;
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Somebody else's call is there first: it waits for the creation.
-#[actix::test]
-async fn third_party_call_before_create() {
-    cluster(async |[a, b, _c], gate| {
+#[test]
+fn third_party_call_before_create() {
+    cluster(async |[a, b, _c], faults| {
         a.call("b", add, (1, 1)).await?;
-        gate.shut("a", "b");
+        faults.partition_oneway(["a"], ["b"]);
         let x = a.remote("b", counter, (7,))?;
         let early = a.call("c", bump, (x.clone(), 1));
         until("c's call waits at b", || b.report().parked == 1).await;
         assert!(b.report().objects.iter().all(|object| object.state == "expected"));
-        gate.open();
+        faults.heal();
         assert_eq!(early.await?, Ok(8));
         assert_eq!(x.send(Add(1)).await?, 9);
         // A creation that is large is late of its own accord.
         let y = a.remote("b", counter_of_size, (1, tensor_of(2_000_000)))?;
         assert_eq!(a.call("c", bump, (y.clone(), 1)).await?, Ok(2));
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Calls that were sent before anybody knew, from all nodes.
-#[actix::test]
-async fn ctor_fails() {
-    cluster(async |[a, b, _c], gate| {
+#[test]
+fn ctor_fails() {
+    cluster(async |[a, b, _c], faults| {
         a.call("b", add, (1, 1)).await?;
-        gate.shut("a", "b");
+        faults.partition_oneway(["a"], ["b"]);
         let never = a.remote("b", fallible, ("no luck".into(),))?;
         let calls: Vec<_> = (0..10).map(|_| never.send(Add(1))).collect();
         let early = a.call("c", bump, (never.clone(), 1));
         until("c's call waits at b", || b.report().parked == 1).await;
-        gate.open();
+        faults.heal();
         let failed = Error::CreateFailed("no luck".into());
         for call in calls {
             assert_eq!(call.await, Err(failed.clone()));
         }
         assert_eq!(early.await?, Err(failed.to_string()));
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Catches: a release that overtakes its creation, and a creation that is done twice or not at all.
-#[actix::test]
-async fn create_then_drop() {
-    cluster(async |[a, b], gate| {
+#[test]
+fn create_then_drop() {
+    cluster(async |[a, b], faults| {
         drop(a.remote("b", probe, ())?);
         until("made and dropped", || probes() == (1, 1)).await;
-        gate.shut("a", "b");
+        faults.partition_oneway(["a"], ["b"]);
         for _ in 0..10 {
             drop(a.remote("b", probe, ())?);
             drop(a.remote("b", slow_probe, (100,))?);
         }
-        gate.open();
-        gate.cut_connections();
+        faults.heal();
+        faults.cut_connections();
         until("made and dropped", || probes() == (21, 21)).await;
         drop(b.remote("b", slow_probe, (100,))?);
         until("made and dropped", || probes() == (22, 22)).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// The call goes in chunks, and the handle in it is dropped at once: its release must not overtake.
-#[actix::test]
-async fn large_call_handle_dropped_at_once() {
+#[test]
+fn large_call_handle_dropped_at_once() {
     cluster(async |[a, b, _c], _| {
         let x = a.remote("b", counter, (7,))?;
         x.ready().await?;
@@ -392,14 +376,13 @@ async fn large_call_handle_dropped_at_once() {
         drop(large);
         until("all is freed", || b.report().objects.is_empty()).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// One call answers "who keeps this alive?".
-#[actix::test]
-async fn rref_context_debug_info() {
-    cluster(async |[a, b, c], gate| {
+#[test]
+fn rref_context_debug_info() {
+    cluster(async |[a, b, c], faults| {
         let x = a.remote("b", counter, (7,))?;
         x.ready().await?;
         let (same, shelf) = (x.clone(), a.remote("c", shelf, ())?);
@@ -416,133 +399,160 @@ async fn rref_context_debug_info() {
         assert_eq!((held.owner.as_str(), held.handles, held.confirmed), ("b", 1, true));
         assert!(c.report().held.iter().any(|held| held.id == x.id() && held.handles == 1));
         // What is under way: a call, and a hand-off that cannot be settled.
-        gate.shut("c", "a");
+        faults.partition_oneway(["c"], ["a"]);
         let call = shelf.send(Put(same));
         until("the call is under way", || c.report().held.iter().any(|held| held.handles == 2)).await;
         let report = a.report();
         assert_eq!(report.calls, 1);
         assert!(report.held.iter().any(|held| held.pins == ["c"]), "{report}");
         assert!(report.to_string().contains("1 calls waiting"), "{report}");
-        gate.open();
+        faults.heal();
         call.await?;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// A leak is reported by default, with its holder, on both sides.
-#[actix::test]
-async fn rref_leak() {
-    tokio::time::pause();
-    let ([a, b], _) = start::<2>(|builder| builder).await;
-    let kept = a.remote("b", counter, (7,)).unwrap();
-    kept.ready().await.unwrap();
-    let own = b.host(1i64).unwrap();
-    let report = b.shutdown().await;
-    let mut leaked: Vec<_> = report.leaked.iter().map(|leak| (leak.object, leak.holders.clone())).collect();
-    leaked.sort();
-    let mut expected = vec![(kept.id(), vec!["a".to_string()]), (own.id(), vec!["b".to_string()])];
-    expected.sort();
-    assert_eq!(leaked, expected);
-    let text: String = report.leaked.iter().map(ToString::to_string).collect();
-    assert!(
-        text.contains("Counter") && text.contains("created by `a`") && text.contains("held by a"),
-        "{text}"
+#[test]
+fn rref_leak() {
+    bare(
+        |builder| builder,
+        async |[a, b], _| {
+            let kept = a.remote("b", counter, (7,)).unwrap();
+            kept.ready().await.unwrap();
+            let own = b.host(1i64).unwrap();
+            let report = b.shutdown().await;
+            let mut leaked: Vec<_> =
+                report.leaked.iter().map(|leak| (leak.object, leak.holders.clone())).collect();
+            leaked.sort();
+            let mut expected = vec![(kept.id(), vec!["a".to_string()]), (own.id(), vec!["b".to_string()])];
+            expected.sort();
+            assert_eq!(leaked, expected);
+            let text: String = report.leaked.iter().map(ToString::to_string).collect();
+            assert!(
+                text.contains("Counter") && text.contains("created by `a`") && text.contains("held by a"),
+                "{text}"
+            );
+            drop((kept, own));
+            crate::common::assert_no_leaks(&[&a]).await;
+            Ok(())
+        },
     );
-    drop((kept, own));
-    crate::common::assert_no_leaks(&[&a]).await;
-
-    let ([a, b], _) = start::<2>(|builder| builder).await;
-    let kept = a.remote("b", counter, (7,)).unwrap();
-    let report = a.shutdown().await;
-    assert_eq!(report.leaked.iter().map(|leak| leak.object).collect::<Vec<_>>(), [kept.id()]);
-    assert_eq!((report.leaked[0].owner.as_str(), report.leaked[0].holders.join(" ")), ("b", "a".to_string()));
-    // It was given back all the same: the owner is clean while the handle still exists.
-    crate::common::assert_no_leaks(&[&b]).await;
-    drop(kept);
+    bare(
+        |builder| builder,
+        async |[a, b], _| {
+            let kept = a.remote("b", counter, (7,)).unwrap();
+            let report = a.shutdown().await;
+            assert_eq!(report.leaked.iter().map(|leak| leak.object).collect::<Vec<_>>(), [kept.id()]);
+            assert_eq!(
+                (report.leaked[0].owner.as_str(), report.leaked[0].holders.join(" ")),
+                ("b", "a".to_string())
+            );
+            // It was given back all the same: the owner is clean while the handle still exists.
+            crate::common::assert_no_leaks(&[&b]).await;
+            drop(kept);
+            Ok(())
+        },
+    );
 }
 
-#[actix::test]
-async fn use_rref_after_shutdown() {
-    tokio::time::pause();
-    let ([a, b], _) = start::<2>(|builder| builder).await;
-    let (far, near) = (a.remote("b", counter, (7,)).unwrap(), a.host(Counter(7)).unwrap());
-    let (x, y) = (a.remote("b", add, (1, 2)).unwrap(), a.host(3i64).unwrap());
-    // Used before: a handle may remember the way.
-    assert_eq!((far.send(Add(1)).await, near.send(Add(1)).await), (Ok(8), Ok(8)));
-    assert_eq!((x.to_here().await, y.to_here().await), (Ok(3), Ok(3)));
-    assert_eq!(a.shutdown().await.leaked.len(), 4);
-    let down = Error::ShuttingDown { node: "a".into() };
-    for c in [&far, &near] {
-        assert_eq!(c.send(Add(1)).await, Err(down.clone()), "{c:?}");
-        assert_eq!(c.ready().await, Err(down.clone()), "{c:?}");
-        let derived = c.remote(Snapshot);
-        assert_eq!(derived.err(), Some(down.clone()), "{c:?}");
-        let _ = c.do_send(Add(1));
-    }
-    for x in [&x, &y] {
-        assert_eq!(x.to_here().await, Err(down.clone()), "{x:?}");
-        assert_eq!(x.apply(plus, (1,)).await, Err(down.clone()), "{x:?}");
-    }
-    assert_eq!(y.local_value().await.err(), Some(down.clone()));
-    assert_eq!(a.call("b", add, (1, 2)).await, Err(down.clone()));
-    assert_eq!(a.call("a", add, (1, 2)).await, Err(down.clone()));
-    assert_eq!(a.remote("b", add, (1, 2)).err(), Some(down.clone()));
-    assert_eq!(a.host(1i64).err(), Some(down));
-    // Cloned and dropped without harm, and told apart.
-    assert_ne!(far.clone(), near.clone());
-    drop((far, near, x, y));
-    crate::common::assert_no_leaks(&[&b]).await;
+#[test]
+fn use_rref_after_shutdown() {
+    bare(
+        |builder| builder,
+        async |[a, b], _| {
+            let (far, near) = (a.remote("b", counter, (7,)).unwrap(), a.host(Counter(7)).unwrap());
+            let (x, y) = (a.remote("b", add, (1, 2)).unwrap(), a.host(3i64).unwrap());
+            // Used before: a handle may remember the way.
+            assert_eq!((far.send(Add(1)).await, near.send(Add(1)).await), (Ok(8), Ok(8)));
+            assert_eq!((x.to_here().await, y.to_here().await), (Ok(3), Ok(3)));
+            assert_eq!(a.shutdown().await.leaked.len(), 4);
+            let down = Error::ShuttingDown { node: "a".into() };
+            for c in [&far, &near] {
+                assert_eq!(c.send(Add(1)).await, Err(down.clone()), "{c:?}");
+                assert_eq!(c.ready().await, Err(down.clone()), "{c:?}");
+                let derived = c.remote(Snapshot);
+                assert_eq!(derived.err(), Some(down.clone()), "{c:?}");
+                let _ = c.do_send(Add(1));
+            }
+            for x in [&x, &y] {
+                assert_eq!(x.to_here().await, Err(down.clone()), "{x:?}");
+                assert_eq!(x.apply(plus, (1,)).await, Err(down.clone()), "{x:?}");
+            }
+            assert_eq!(y.local_value().await.err(), Some(down.clone()));
+            assert_eq!(a.call("b", add, (1, 2)).await, Err(down.clone()));
+            assert_eq!(a.call("a", add, (1, 2)).await, Err(down.clone()));
+            assert_eq!(a.remote("b", add, (1, 2)).err(), Some(down.clone()));
+            assert_eq!(a.host(1i64).err(), Some(down));
+            // Cloned and dropped without harm, and told apart.
+            assert_ne!(far.clone(), near.clone());
+            drop((far, near, x, y));
+            crate::common::assert_no_leaks(&[&b]).await;
+            Ok(())
+        },
+    );
 }
 
 /// Idle nodes wait for busy ones, but not for ever.
-#[actix::test]
-async fn graceful_shutdown_with_uneven_workload() {
-    tokio::time::pause();
-    let ([a, b, c], _) = start::<3>(|builder| builder).await;
-    let work = a.call("b", slow, (3000, 1));
-    until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
-    let (work, of_a, of_b, of_c) = tokio::join!(work, a.shutdown(), b.shutdown(), c.shutdown());
-    assert_eq!(work, Ok(1), "a node left before its work was done");
-    assert!(of_a.complete && of_b.complete && of_c.complete);
-
-    let ([a, b], _) = start::<2>(|builder| builder.shutdown_deadline(seconds(5))).await;
-    let work = a.call("b", slow, (600_000, 1));
-    until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
-    assert!(!b.shutdown().await.complete);
-    let error = work.await;
-    assert!(matches!(&error, Err(Error::OutcomeUnknown { peer, .. }) if peer == "b"), "{error:?}");
-    assert!(a.shutdown().await.complete);
+#[test]
+fn graceful_shutdown_with_uneven_workload() {
+    bare(
+        |builder| builder,
+        async |[a, b, c], _| {
+            let work = a.call("b", slow, (3000, 1));
+            until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
+            let (work, of_a, of_b, of_c) = tokio::join!(work, a.shutdown(), b.shutdown(), c.shutdown());
+            assert_eq!(work, Ok(1), "a node left before its work was done");
+            assert!(of_a.complete && of_b.complete && of_c.complete);
+            Ok(())
+        },
+    );
+    bare(
+        |builder| builder.shutdown_deadline(seconds(5)),
+        async |[a, b], _| {
+            let work = a.call("b", slow, (600_000, 1));
+            until("b works on it", || b.report().peers.iter().any(|peer| peer.running > 0)).await;
+            assert!(!b.shutdown().await.complete);
+            let error = work.await;
+            assert!(matches!(&error, Err(Error::OutcomeUnknown { peer, .. }) if peer == "b"), "{error:?}");
+            assert!(a.shutdown().await.complete);
+            Ok(())
+        },
+    );
 }
 
 /// A shutdown with a failure in every step still ends, and says so.
-#[actix::test]
-async fn shutdown_errors() {
-    tokio::time::pause();
-    let ([a, b, c], gate) = start::<3>(|builder| builder).await;
-    let (lost, kept) = (a.remote("b", counter, (7,)).unwrap(), a.remote("c", counter, (7,)).unwrap());
-    assert_eq!((lost.send(Add(1)).await, kept.send(Add(1)).await), (Ok(8), Ok(8)));
-    let dead = kept.send(Panic("on its way out".into()));
-    let work = a.call("c", slow, (600_000, 1));
-    gate.kill("b");
-    // Nothing comes back from c: not even what it has done.
-    gate.shut("c", "a");
-    let report = a.shutdown().await;
-    assert!(!report.complete);
-    assert!(report.leaked.iter().any(|leak| leak.object == kept.id()), "{:?}", report.leaked);
-    assert_eq!(work.await, Err(Error::ShuttingDown { node: "a".into() }));
-    assert!(dead.await.is_err());
-    // A second time it has nothing to do.
-    assert!(a.shutdown().await.leaked.is_empty());
-    gate.open();
-    b.shutdown().await;
-    c.shutdown().await;
-    assert!(lost.send(Add(1)).await.is_err());
+#[test]
+fn shutdown_errors() {
+    bare(
+        |builder| builder,
+        async |[a, b, c], faults| {
+            let (lost, kept) = (a.remote("b", counter, (7,)).unwrap(), a.remote("c", counter, (7,)).unwrap());
+            assert_eq!((lost.send(Add(1)).await, kept.send(Add(1)).await), (Ok(8), Ok(8)));
+            let dead = kept.send(Panic("on its way out".into()));
+            let work = a.call("c", slow, (600_000, 1));
+            faults.crash("b");
+            // Nothing comes back from c: not even what it has done.
+            faults.partition_oneway(["c"], ["a"]);
+            let report = a.shutdown().await;
+            assert!(!report.complete);
+            assert!(report.leaked.iter().any(|leak| leak.object == kept.id()), "{:?}", report.leaked);
+            assert_eq!(work.await, Err(Error::ShuttingDown { node: "a".into() }));
+            assert!(dead.await.is_err());
+            // A second time it has nothing to do.
+            assert!(a.shutdown().await.leaked.is_empty());
+            faults.heal();
+            b.shutdown().await;
+            c.shutdown().await;
+            assert!(lost.send(Add(1)).await.is_err());
+            Ok(())
+        },
+    );
 }
 
 /// With short limits of their own, nodes come and go without those that stay noticing.
-#[actix::test]
-async fn leaves_while_others_work() {
+#[test]
+fn leaves_while_others_work() {
     cluster_of(
         |builder| builder.shutdown_deadline(seconds(1)),
         async |[a, b, c], _| {
@@ -559,6 +569,5 @@ async fn leaves_while_others_work() {
             assert!(matches!(&error, Err(Error::OwnerDied { .. })), "{error:?}");
             Ok(())
         },
-    )
-    .await;
+    );
 }

@@ -1,5 +1,4 @@
-//! What references promise, one test a promise: nodes in one process, over a network in memory, under
-//! a paused clock, through the public API only.
+//! What references promise, one test a promise: in simulated clusters, through the public API only.
 //!
 //! One binary, since every node of every test runs the same program, whose functions and actors take
 //! far longer to compile than the tests take to run.

@@ -4,8 +4,8 @@ use crate::common::program::*;
 use crate::common::{cluster, millis, seconds, until};
 use rref::prelude::*;
 
-#[actix::test]
-async fn call_method_on_rref() {
+#[test]
+fn call_method_on_rref() {
     cluster(async |[a, b, _c], _| {
         for owner in ["a", "b"] {
             let c = a.remote(owner, counter, (10,))?;
@@ -24,13 +24,12 @@ async fn call_method_on_rref() {
         }
         until("b's objects are freed", || b.report().objects.is_empty()).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Async handlers: in the actor's context, and in a task of their own.
-#[actix::test]
-async fn async_class_rref_proxy() {
+#[test]
+fn async_class_rref_proxy() {
     cluster(async |[a, _b], _| {
         for owner in ["a", "b"] {
             let c = a.remote(owner, counter, (0,))?;
@@ -45,12 +44,11 @@ async fn async_class_rref_proxy() {
             assert_eq!(c.remote(AddLater(1, 100))?.to_here().await?, 103);
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn rref_proxy_reuse() {
+#[test]
+fn rref_proxy_reuse() {
     cluster(async |[a, _b], _| {
         let c = a.remote("b", counter, (0,))?;
         for n in 1..=100 {
@@ -62,12 +60,11 @@ async fn rref_proxy_reuse() {
             assert_eq!(request.await?, 101 + n as i64);
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn rref_proxy_non_exist() {
+#[test]
+fn rref_proxy_non_exist() {
     cluster(async |[a, _b], _| {
         for owner in ["a", "b"] {
             let rate = a.remote(owner, rate, (0.5,))?;
@@ -88,15 +85,14 @@ async fn rref_proxy_non_exist() {
             assert_eq!(rate.send(SetRate(1.0)).await?, 0.5, "the session and the object live");
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Catches: calls that overtake each other, are lost, or are done twice, when connections break with
 /// frames on their way and acknowledgements lost.
-#[actix::test]
-async fn fifo_per_caller_object() {
-    cluster(async |[a, b], gate| {
+#[test]
+fn fifo_per_caller_object() {
+    cluster(async |[a, b], faults| {
         let c = a.remote("b", counter, (0,))?;
         let mut sent = Vec::new();
         for n in 0..400 {
@@ -106,7 +102,7 @@ async fn fifo_per_caller_object() {
                 for _ in 0..n % 5 {
                     tokio::task::yield_now().await;
                 }
-                gate.cut_connections();
+                faults.cut_connections();
             }
             if n % 50 == 0 {
                 tokio::time::sleep(millis(25)).await;
@@ -118,21 +114,20 @@ async fn fifo_per_caller_object() {
         assert_eq!(c.send(Snapshot).await?, 400);
         assert!(b.report().peers.iter().all(|peer| peer.link == "connected"));
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Two callers of one object: each in its own order, none lost.
-#[actix::test]
-async fn fifo_of_two_callers() {
-    cluster(async |[a, _b, c], gate| {
+#[test]
+fn fifo_of_two_callers() {
+    cluster(async |[a, _b, c], faults| {
         let object = a.remote("b", counter, (0,))?;
         let shelf = a.remote("c", shelf, ())?;
         shelf.send(Put(object.clone())).await?;
         // `c` passes it to itself: the requests are then c's own.
         let far: Vec<_> = (0..50).map(|_| a.call("c", bump, (object.clone(), 1000))).collect();
         let near: Vec<_> = (0..50).map(|_| object.send(Add(1))).collect();
-        gate.cut_connections();
+        faults.cut_connections();
         let mut before = 0;
         for request in near {
             let count = request.await?;
@@ -145,13 +140,12 @@ async fn fifo_of_two_callers() {
         assert_eq!(object.send(Snapshot).await?, 50_050);
         assert_eq!(c.report().held.len(), 1);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// A queue behind a call that takes its time stays in order.
-#[actix::test]
-async fn queue_behind_a_busy_actor() {
+#[test]
+fn queue_behind_a_busy_actor() {
     cluster(async |[a, _b], _| {
         for owner in ["a", "b"] {
             let c = a.remote(owner, counter, (0,))?;
@@ -166,6 +160,5 @@ async fn queue_behind_a_busy_actor() {
             assert_eq!(c.send(Snapshot).await?, 20);
         }
         Ok(())
-    })
-    .await;
+    });
 }

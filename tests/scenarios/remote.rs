@@ -1,14 +1,14 @@
 //! Objects and calls on other nodes and on oneself.
 
 use crate::common::program::*;
-use crate::common::{cluster, frames_sent, start, until};
+use crate::common::{cluster, frames_sent, until};
 use rref::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
 
 /// Catches: results mixed up between references, or references that share an object.
-#[actix::test]
-async fn builtin_remote_ret() {
+#[test]
+fn builtin_remote_ret() {
     cluster(async |[a, b], _| {
         let one = a.remote("b", add, (1, 2))?;
         assert_eq!(one.to_here().await?, 3);
@@ -20,12 +20,11 @@ async fn builtin_remote_ret() {
         }
         assert_eq!(b.report().objects.len(), 11);
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn builtin_remote_self() {
+#[test]
+fn builtin_remote_self() {
     cluster(async |[a, _b], _| {
         let x = a.remote("a", add, (1, 2))?;
         assert!(x.is_local());
@@ -36,13 +35,12 @@ async fn builtin_remote_self() {
         assert_eq!(c.send(Add(1)).await?, 11);
         assert_eq!(c.remote(Snapshot)?.to_here().await?, 11);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Alone in the cluster: nothing may wait for a peer.
-#[actix::test]
-async fn world_size_one() {
+#[test]
+fn world_size_one() {
     cluster(async |[a], _| {
         let x = a.remote("a", add, (1, 2))?;
         assert_eq!(a.call("a", fetch, (x.clone(),)).await?, Ok(3));
@@ -50,12 +48,11 @@ async fn world_size_one() {
         let y = a.remote("a", sum, (vec![x.clone(), x],))?;
         assert_eq!(y.to_here().await?, Ok(6));
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn remote_same_worker() {
+#[test]
+fn remote_same_worker() {
     cluster(async |[a, b], _| {
         let x = a.remote("b", add, (1, 2))?;
         let y = a.remote("b", add, (10, 20))?;
@@ -65,8 +62,7 @@ async fn remote_same_worker() {
         // Given to their owner, they need no claims and no pins: only `z` stays.
         until("x and y are freed", || b.report().objects.len() == 1).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 #[actix::test]
@@ -90,8 +86,8 @@ async fn send_to_rank() {
 }
 
 /// Catches: a claim, a release or a fetch for what never leaves the node.
-#[actix::test]
-async fn local_rref_no_fork() {
+#[test]
+fn local_rref_no_fork() {
     cluster(async |[a, b], _| {
         // A first exchange, so that what is counted is not the cluster's own traffic.
         b.call("a", add, (1, 1)).await?;
@@ -110,12 +106,11 @@ async fn local_rref_no_fork() {
         until("the objects are freed", || a.report().objects.is_empty()).await;
         assert_eq!((frames_sent(&a), frames_sent(&b)), before);
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn nested_remote() {
+#[test]
+fn nested_remote() {
     cluster(async |[a, _b, c], _| {
         assert_eq!(a.call("b", add_on, ("c".into(), 2, 3)).await?, Ok(5));
         let x = a.remote("b", add_on, ("c".into(), 20, 3))?;
@@ -124,25 +119,23 @@ async fn nested_remote() {
         assert_eq!(a.call("b", add_on, ("a".into(), 7, 3)).await?, Ok(10));
         until("c's objects are freed", || c.report().objects.is_empty()).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
-#[actix::test]
-async fn stress_light_rpc() {
+#[test]
+fn stress_light_rpc() {
     cluster(async |[a, _b], _| {
         let light: Vec<_> = (0..1000).map(|n| a.call("b", add, (n, n))).collect();
         for (n, request) in light.into_iter().enumerate() {
             assert_eq!(request.await?, 2 * n as i64);
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// 20 MB each way in flight at once: more than the windows and the buffers hold.
-#[actix::test]
-async fn stress_heavy_rpc() {
+#[test]
+fn stress_heavy_rpc() {
     cluster(async |[a, _b], _| {
         let big = |n: u32| Tensor::from(ndarray::Array1::from_elem(250_000, n as f32));
         let sums: Vec<_> = (0..20).map(|n| a.call("b", sum_tensor, (big(n),))).collect();
@@ -154,14 +147,13 @@ async fn stress_heavy_rpc() {
             assert_eq!(request.await?, big(n as u32));
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Large tensors go in chunks: small calls of other objects pass them by, and what comes out is what
 /// went in. Catches chunks put together in the wrong order, and a large message that blocks the lane.
-#[actix::test]
-async fn large_tensors_and_small_calls() {
+#[test]
+fn large_tensors_and_small_calls() {
     cluster(async |[a, _b], _| {
         let c = a.remote("b", counter, (0,))?;
         c.ready().await?;
@@ -189,8 +181,15 @@ async fn large_tensors_and_small_calls() {
         assert_eq!(seven, 7);
         assert!(back == ramp, "what came back is not what was sent");
         Ok(())
-    })
-    .await;
+    });
+}
+
+/// Two nodes on a network of their own.
+async fn pair() -> (Node, Node) {
+    let network = rref::transport::Network::new();
+    let b = node("b").transport(network.clone()).listen("b").insecure().start().await.unwrap();
+    let a = node("a").transport(network).listen("a").insecure().join("b").start().await.unwrap();
+    (a, b)
 }
 
 /// The nodes of one process have nothing in common but the process.
@@ -198,8 +197,8 @@ async fn large_tensors_and_small_calls() {
 async fn init_rpc_twice() {
     tokio::time::pause();
     // Two clusters with the same names, each on a network of its own.
-    let ([a1, b1], _) = start::<2>(|builder| builder).await;
-    let ([a2, b2], _) = start::<2>(|builder| builder).await;
+    let (a1, b1) = pair().await;
+    let (a2, b2) = pair().await;
     let x = a1.remote("b", add, (1, 2)).unwrap();
     let y = a2.remote("b", add, (10, 20)).unwrap();
     assert_ne!(b1.uid(), b2.uid());

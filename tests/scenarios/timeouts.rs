@@ -5,8 +5,8 @@ use crate::common::{cluster, cluster_of, millis, seconds};
 use rref::prelude::*;
 use std::time::Duration;
 
-#[actix::test]
-async fn default_timeout_used() {
+#[test]
+fn default_timeout_used() {
     cluster_of(
         |builder| builder.default_timeout(seconds(2)),
         async |[a, _b], _| {
@@ -19,12 +19,11 @@ async fn default_timeout_used() {
             }
             Ok(())
         },
-    )
-    .await;
+    );
 }
 
-#[actix::test]
-async fn rpc_timeouts() {
+#[test]
+fn rpc_timeouts() {
     cluster_of(
         |builder| builder.default_timeout(seconds(2)),
         async |[a, _b], _| {
@@ -41,23 +40,21 @@ async fn rpc_timeouts() {
             }
             Ok(())
         },
-    )
-    .await;
+    );
 }
 
-#[actix::test]
-async fn default_is_a_minute() {
+#[test]
+fn default_is_a_minute() {
     cluster(async |[a, _b], _| {
         assert_eq!(a.call("b", slow, (59_000, 1)).await, Ok(1));
         assert_eq!(a.call("b", slow, (61_000, 1)).await, Err(Error::Timeout(seconds(60))));
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// A creation that takes longer than those who use it wait.
-#[actix::test]
-async fn rref_timeout() {
+#[test]
+fn rref_timeout() {
     cluster(async |[a, _b], _| {
         for owner in ["a", "b"] {
             let x = a.remote(owner, slow, (5000, 7))?;
@@ -67,43 +64,40 @@ async fn rref_timeout() {
             assert_eq!(x.to_here().await, Ok(7));
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// A fetch behind a busy actor, and one whose answer is held up: then it works.
-#[actix::test]
-async fn rref_to_here_timeout() {
-    cluster(async |[a, _b], gate| {
+#[test]
+fn rref_to_here_timeout() {
+    cluster(async |[a, _b], faults| {
         let x = a.remote("b", add, (1, 2))?;
         x.ready().await?;
-        gate.shut("b", "a");
+        faults.partition_oneway(["b"], ["a"]);
         assert_eq!(x.to_here().timeout(millis(200)).await, Err(Error::Timeout(millis(200))));
-        gate.open();
+        faults.heal();
         // The late answer to the first must not be taken for one to the second.
         let y = a.remote("b", add, (10, 20))?;
         assert_eq!(y.to_here().await, Ok(30));
         assert_eq!(x.to_here().await, Ok(3));
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// The limit is the caller's: what the network does not deliver in time is over for it.
-#[actix::test]
-async fn timeout_while_cut_off() {
-    cluster(async |[a, _b], gate| {
+#[test]
+fn timeout_while_cut_off() {
+    cluster(async |[a, _b], faults| {
         let c = a.remote("b", counter, (0,))?;
         c.ready().await?;
-        gate.shut("a", "b");
+        faults.partition_oneway(["a"], ["b"]);
         let late = c.send(Add(1)).timeout(seconds(1)).await;
         assert_eq!(late, Err(Error::Timeout(seconds(1))));
-        gate.open();
+        faults.heal();
         // It may have run, but only once, and never after this.
         let count = c.send(Snapshot).await?;
         assert!(count == 0 || count == 1, "{count}");
         assert_eq!(c.send(Add(1)).await?, count + 1);
         Ok(())
-    })
-    .await;
+    });
 }

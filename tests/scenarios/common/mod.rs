@@ -1,13 +1,9 @@
-//! What the scenario tests share: clusters in memory under a paused clock, a check that nothing is
-//! left behind, and the functions and actors that every node of a cluster registers.
-//!
-//! The clock is paused, so that a wait of a minute costs nothing and no test depends on how fast the
-//! machine is: time passes only when every task waits for it.
+//! What the scenario tests share: simulated clusters, a check that nothing is left behind, and the
+//! functions and actors that every node of a cluster registers.
 
-pub mod gate;
 pub mod program;
 
-use gate::Gate;
+use rref::testkit::{ClusterBuilder, TestCluster};
 use rref::{Builder, Node, NodeReport};
 use std::time::Duration;
 
@@ -16,51 +12,54 @@ pub const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// Runs `test` on a cluster of nodes named `a`, `b`, ... and checks that nothing is left behind.
 ///
-/// Every reference must be dropped when `test` returns. Of each pair of nodes the one with the
-/// smaller name has dialled: see [`Gate`].
-pub async fn cluster<const N: usize>(test: impl AsyncFnOnce([Node; N], Gate) -> anyhow::Result<()>) {
-    cluster_of(|builder| builder, test).await;
+/// Every reference must be dropped when `test` returns. Each pair of nodes is connected; the one with the
+/// smaller name has dialled.
+pub fn cluster<const N: usize>(test: impl AsyncFnOnce([Node; N], TestCluster) -> anyhow::Result<()>) {
+    cluster_of(|builder| builder, test);
 }
 
 /// As [`cluster`], with each node's builder changed by `setup`.
-pub async fn cluster_of<const N: usize>(
-    setup: impl Fn(Builder) -> Builder,
-    test: impl AsyncFnOnce([Node; N], Gate) -> anyhow::Result<()>,
+pub fn cluster_of<const N: usize>(
+    setup: impl Fn(Builder) -> Builder + 'static,
+    test: impl AsyncFnOnce([Node; N], TestCluster) -> anyhow::Result<()>,
 ) {
-    tokio::time::pause();
-    let (nodes, gate) = start(setup).await;
-    if let Err(error) = test(nodes.clone(), gate).await {
-        panic!("{error:?}\n{}", reports(&nodes));
-    }
-    assert_no_leaks(&nodes.each_ref()).await;
+    run(simulation::<N>(setup), test);
 }
 
-/// A cluster that the test itself takes down. The clock is the test's to pause.
-pub async fn start<const N: usize>(setup: impl Fn(Builder) -> Builder) -> ([Node; N], Gate) {
-    let gate = Gate::default();
-    let mut nodes: Vec<Node> = Vec::new();
-    // From the last to the first, so that the smaller name dials.
-    for index in (0..N).rev() {
-        let name = NAMES[index];
-        let mut builder = setup(program::node(name)).transport(gate.of(name)).listen(name).insecure();
-        for other in &NAMES[index + 1..N] {
-            builder = builder.join(*other);
-        }
-        match builder.start().await {
-            Ok(node) => nodes.insert(0, node),
-            Err(error) => panic!("`{name}` does not start: {error}"),
-        }
-    }
-    match nodes.try_into() {
-        Ok(nodes) => (nodes, gate),
-        Err(_) => unreachable!("one node was made for each name"),
+/// A cluster that the test itself takes down.
+pub fn bare<const N: usize>(
+    setup: impl Fn(Builder) -> Builder + 'static,
+    test: impl AsyncFnOnce([Node; N], TestCluster) -> anyhow::Result<()>,
+) {
+    run(simulation::<N>(setup).allow_leaks(), test);
+}
+
+fn simulation<const N: usize>(setup: impl Fn(Builder) -> Builder + 'static) -> ClusterBuilder {
+    TestCluster::builder(move |name| setup(program::node(name)))
+        .names(NAMES.into_iter().take(N))
+        .latency(millis(0)..millis(4))
+        .full_mesh()
+        // What a panic does to its callers is what many of these tests are about.
+        .allow_panics()
+}
+
+fn run<const N: usize>(
+    cluster: ClusterBuilder,
+    test: impl AsyncFnOnce([Node; N], TestCluster) -> anyhow::Result<()>,
+) {
+    let ended = cluster.build().run(0, async |cluster| match cluster.nodes().try_into() {
+        Ok(nodes) => Ok(test(nodes, cluster).await?),
+        Err(nodes) => Err(format!("{N} nodes were asked for, and there are {nodes:?}").into()),
+    });
+    if let Err(failure) = ended {
+        panic!("{failure}");
     }
 }
 
 /// Waits until no node has an object, a held reference, a pin or a call, then shuts all down.
 ///
-/// This is the end of every test: whatever the test was about, a reference that is lost or counted
-/// twice on the way shows here.
+/// For clusters that the test takes down; the others end with the same check: whatever the test was about,
+/// a reference that is lost or counted twice on the way shows there.
 pub async fn assert_no_leaks(nodes: &[&Node]) {
     if !holds_within(|| nodes.iter().all(|node| is_clean(&node.report()))).await {
         panic!("something is left behind:\n{}", reports(nodes.iter().copied()));

@@ -1,0 +1,50 @@
+//! What a node takes from outside: randomness and threads. A simulation gives its own, so that a run
+//! can be repeated.
+
+use crate::error::{Error, Result};
+#[cfg(feature = "testkit")]
+use crate::testkit::Random;
+#[cfg(feature = "testkit")]
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where a node's randomness comes from, and whether it may start threads.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Surroundings {
+    /// The operating system.
+    #[default]
+    System,
+    /// A simulation: everything on one thread, randomness from a seed.
+    #[cfg(feature = "testkit")]
+    Simulation(Arc<Mutex<Random>>),
+}
+
+impl Surroundings {
+    /// # Errors
+    /// [`Error::Config`] on a system without a source of randomness.
+    pub(crate) fn random_bytes<const N: usize>(&self) -> Result<[u8; N]> {
+        match self {
+            Surroundings::System => random_bytes(),
+            #[cfg(feature = "testkit")]
+            Surroundings::Simulation(random) => {
+                let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(std::array::from_fn(|_| random.byte()))
+            }
+        }
+    }
+
+    /// Whether threads may be started: otherwise what would have run there runs where the node lives.
+    pub(crate) fn has_threads(&self) -> bool {
+        matches!(self, Surroundings::System)
+    }
+}
+
+/// Random bytes from the operating system.
+///
+/// # Errors
+/// [`Error::Config`] on a system without a source of randomness.
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::Config(format!("no random numbers from the system: {error}")))?;
+    Ok(bytes)
+}

@@ -1,0 +1,310 @@
+//! What happens in a run: drawn from the seed, one step after the other.
+
+use super::program::*;
+use super::world::world;
+use rref::prelude::*;
+use rref::testkit::{Random, TestCluster, ms, secs};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What a run has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    pub calls: u64,
+    pub handoffs: u64,
+    pub cuts: u64,
+}
+
+/// The programs of a run, and what they have done.
+pub struct Plan {
+    cluster: TestCluster,
+    random: RefCell<Random>,
+    pub done: Cell<Done>,
+    next: Cell<u64>,
+    /// Programs that have not ended.
+    under_way: Rc<Cell<usize>>,
+}
+
+impl Plan {
+    pub fn new(cluster: &TestCluster) -> Plan {
+        let random = RefCell::new(Random::fork(cluster.seed(), "plan"));
+        let (done, next, under_way) = (Cell::default(), Cell::new(1), Rc::default());
+        Plan { cluster: cluster.clone(), random, done, next, under_way }
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.under_way.get() == 0
+    }
+
+    fn below(&self, limit: u64) -> u64 {
+        self.random.borrow_mut().below(limit)
+    }
+
+    fn node(&self) -> String {
+        self.random.borrow_mut().pick(self.cluster.names()).cloned().unwrap_or_default()
+    }
+
+    fn number(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    fn count(&self, count: impl FnOnce(&mut Done)) {
+        let mut done = self.done.get();
+        count(&mut done);
+        self.done.set(done);
+    }
+
+    /// How long a caller waits: sometimes not long enough.
+    fn patience(&self) -> Duration {
+        match self.below(4) {
+            0 => ms(1 + self.below(40)),
+            1 => ms(self.below(5_000)),
+            _ => secs(60),
+        }
+    }
+
+    /// Runs a program as `node`; what it cannot help is no violation.
+    fn spawn<F>(&self, node: &str, program: F)
+    where
+        F: AsyncFnOnce(Node) -> Result<(), Error> + 'static,
+    {
+        let under_way = self.under_way.clone();
+        under_way.set(under_way.get() + 1);
+        let name = node.to_string();
+        let task = self.cluster.on(node, async move |node| {
+            if let Err(error) = program(node).await
+                && !is_excused(&error)
+            {
+                world(|world| world.violated(format!("a program on `{name}` failed: {error:?}")));
+            }
+            under_way.set(under_way.get() - 1);
+        });
+        drop(task);
+    }
+
+    /// One of the references `node` keeps.
+    fn some_item(&self, node: &str) -> Option<RRef<Item>> {
+        world(|world| self.random.borrow_mut().pick(&world.bag(node).items).cloned())
+    }
+
+    fn some_chest(&self, node: &str) -> Option<RRef<Chest>> {
+        world(|world| self.random.borrow_mut().pick(&world.bag(node).chests).cloned())
+    }
+
+    /// Takes something out of a node's bag, or a second handle to it.
+    fn parcel(&self, node: &str, depth: u64) -> Parcel {
+        let mut parcel = Parcel::default();
+        for _ in 0..=self.below(2) {
+            parcel.items.extend(self.some_item(node));
+        }
+        if self.below(3) == 0 {
+            parcel.chests.extend(self.some_chest(node));
+        }
+        if depth > 0 {
+            parcel.inner = Some(Box::new(self.parcel(node, depth - 1)));
+        }
+        parcel
+    }
+
+    /// One step.
+    pub async fn step(&self) {
+        let node = self.node();
+        match self.below(100) {
+            0..12 => self.create(&node),
+            12..32 => self.touch(&node),
+            32..52 => self.hand_over(&node),
+            52..60 => self.forward(&node),
+            60..68 => self.ask(&node),
+            68..74 => self.use_chests(&node),
+            74..90 => self.let_go(&node),
+            _ => self.cluster.advance(ms(self.below(40))).await,
+        }
+        if self.below(3) == 0 {
+            self.cluster.advance(ms(self.below(8))).await;
+        }
+    }
+
+    fn create(&self, node: &str) {
+        let (number, peer) = (self.number(), self.node());
+        match self.cluster.node(node).remote(peer, item, (number,)) {
+            Ok(made) => world(|world| {
+                world.items.insert(number, made.id());
+                world.bag(node).items.push(made);
+            }),
+            Err(error) if is_excused(&error) => {}
+            Err(error) => world(|world| world.violated(format!("`{node}` cannot create: {error:?}"))),
+        }
+    }
+
+    fn touch(&self, node: &str) {
+        let Some(item) = self.some_item(node) else { return };
+        self.count(|done| done.calls += 1);
+        let touch = Touch { from: node.to_string(), order: self.number() };
+        if self.below(5) == 0 {
+            // What keeps it from being sent is not what this is about.
+            let _ = item.do_send(touch);
+            return;
+        }
+        let request = item.send(touch).timeout(self.patience());
+        self.spawn(node, async move |_| request.await.map(drop));
+    }
+
+    fn hand_over(&self, node: &str) {
+        let (peer, depth) = (self.node(), self.below(3));
+        let parcel = self.parcel(node, depth);
+        self.count(|done| done.handoffs += 1);
+        let request = self.cluster.node(node).call(peer, store, (parcel,)).timeout(self.patience());
+        // The handle may be gone before the frame has left.
+        if self.below(2) == 0 {
+            self.let_go(node);
+        }
+        self.spawn(node, async move |_| request.await.map(drop));
+    }
+
+    fn forward(&self, node: &str) {
+        let parcel = self.parcel(node, 0);
+        let route: Vec<String> = (0..self.below(4)).map(|_| self.node()).collect();
+        self.count(|done| done.handoffs += 1 + route.len() as u64);
+        let request = self.cluster.node(node).call(self.node(), forward, (parcel, route));
+        let request = request.timeout(self.patience());
+        if self.below(2) == 0 {
+            self.let_go(node);
+        }
+        self.spawn(node, async move |_| request.await.map(drop));
+    }
+
+    /// Asks another node for one of its references.
+    fn ask(&self, node: &str) {
+        self.count(|done| done.handoffs += 1);
+        let request = self.cluster.node(node).call(self.node(), give, (self.below(8),));
+        let request = request.timeout(self.patience());
+        self.spawn(node, async move |node| {
+            let given = request.await?;
+            world(|world| world.bag(node.name()).items.extend(given));
+            Ok(())
+        });
+    }
+
+    fn use_chests(&self, node: &str) {
+        if self.below(2) == 0 {
+            let items: Vec<RRef<Item>> = (0..self.below(3)).filter_map(|_| self.some_item(node)).collect();
+            let contents = items.iter().map(RRef::id).collect();
+            self.count(|done| done.handoffs += 1);
+            if let Ok(made) = self.cluster.node(node).remote(self.node(), chest, (items,)) {
+                world(|world| {
+                    world.contents.insert(made.id(), contents);
+                    world.bag(node).chests.push(made);
+                });
+            }
+            return;
+        }
+        let Some(chest) = self.some_chest(node) else { return };
+        self.count(|done| done.handoffs += 1);
+        let request = chest.to_here().timeout(self.patience());
+        self.spawn(node, async move |node| {
+            let mut items = request.await?;
+            drop(chest);
+            world(|world| world.bag(node.name()).items.append(&mut items));
+            Ok(())
+        });
+    }
+
+    /// Drops some of what a node keeps.
+    fn let_go(&self, node: &str) {
+        let all = self.below(3) == 0;
+        let (item, chest) = (self.below(16) as usize, self.below(16) as usize);
+        let dropped = world(|world| {
+            let bag = world.bag(node);
+            if all {
+                return (std::mem::take(&mut bag.items), std::mem::take(&mut bag.chests));
+            }
+            let mut dropped = (Vec::new(), Vec::new());
+            if let Some(index) = item.checked_rem(bag.items.len()) {
+                dropped.0.push(bag.items.swap_remove(index));
+            }
+            if let Some(index) = chest.checked_rem(bag.chests.len()) {
+                dropped.1.push(bag.chests.swap_remove(index));
+            }
+            dropped
+        });
+        drop(dropped);
+    }
+
+    /// Something goes wrong, or is well again.
+    pub fn fault(&self) {
+        let (one, other) = (self.node(), self.node());
+        match self.below(12) {
+            0..3 => {
+                self.count(|done| done.cuts += 1);
+                self.cluster.cut(&one, &other);
+            }
+            3 => {
+                self.count(|done| done.cuts += 1);
+                self.cluster.cut_connections();
+            }
+            4 => self.cluster.partition([&one]),
+            5 => self.cluster.partition_oneway([&one], [&other]),
+            6 | 7 => self.cluster.delay(&one, &other, ms(self.below(300))),
+            8 => self.cluster.slow(&one, ms(self.below(20))),
+            9 => self.cluster.pause(&one),
+            10 => self.cluster.resume(&one),
+            _ => self.cluster.heal(),
+        }
+    }
+
+    /// Ends all faults.
+    pub fn repair(&self) {
+        self.cluster.heal();
+        for name in self.cluster.names() {
+            self.cluster.resume(name);
+            self.cluster.slow(name, Duration::ZERO);
+            for other in self.cluster.names() {
+                self.cluster.delay(name, other, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Uses everything that is held: it must be there.
+    pub async fn touch_all(&self) {
+        for name in self.cluster.names() {
+            let (items, chests) = world(|world| {
+                let bag = world.bag(name);
+                (bag.items.clone(), bag.chests.clone())
+            });
+            for chest in chests {
+                // What is in it is used like the rest, and not kept.
+                match chest.to_here().await {
+                    Ok(items) => self.touch_each(name, &items).await,
+                    Err(error) => world(|world| {
+                        world.violated(format!("`{name}` holds {chest:?} and cannot use it: {error:?}"));
+                    }),
+                }
+            }
+            self.touch_each(name, &items).await;
+        }
+    }
+
+    async fn touch_each(&self, name: &str, items: &[RRef<Item>]) {
+        for item in items {
+            self.count(|done| done.calls += 1);
+            let order = self.number();
+            let touched = item.send(Touch { from: name.to_string(), order }).await;
+            world(|world| match touched {
+                Ok(_) if world.was_run(order) => {}
+                Ok(_) => world.violated(format!("call {order} of `{name}` was answered and not run")),
+                Err(error) => {
+                    world.violated(format!("`{name}` holds {item:?} and cannot use it: {error:?}"));
+                }
+            });
+        }
+    }
+}
+
+/// What a program may be told while the network fails.
+fn is_excused(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Timeout(_) | Error::NotSent { .. } | Error::OutcomeUnknown { .. } | Error::Unreachable { .. }
+    )
+}

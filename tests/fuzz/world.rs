@@ -1,0 +1,121 @@
+//! What the oracle knows: which references each node keeps, which objects have been made and dropped,
+//! which calls have been run.
+//!
+//! All nodes live on one thread, so that it can look into all of them.
+
+use super::program::{Chest, Item};
+use rref::{ObjectId, RRef};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// References that a node keeps.
+#[derive(Default)]
+pub struct Bag {
+    pub items: Vec<RRef<Item>>,
+    pub chests: Vec<RRef<Chest>>,
+}
+
+/// What is true.
+#[derive(Default)]
+pub struct World {
+    pub bags: BTreeMap<String, Bag>,
+    /// What was put into each chest.
+    pub contents: BTreeMap<ObjectId, Vec<ObjectId>>,
+    /// The object of each item, once it is known.
+    pub items: BTreeMap<u64, ObjectId>,
+    made: BTreeSet<u64>,
+    dropped: BTreeSet<u64>,
+    run: BTreeSet<u64>,
+    /// The newest call of each node to each item.
+    newest: BTreeMap<(u64, String), u64>,
+    /// What must not happen and did.
+    pub violations: Vec<String>,
+}
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::default();
+}
+
+/// Looks into the world of the run on this thread. References that leave it must be dropped outside.
+pub fn world<R>(look: impl FnOnce(&mut World) -> R) -> R {
+    WORLD.with_borrow_mut(look)
+}
+
+/// Begins anew.
+pub fn reset() {
+    let before = WORLD.take();
+    drop(before);
+}
+
+impl World {
+    pub fn bag(&mut self, node: &str) -> &mut Bag {
+        self.bags.entry(node.to_string()).or_default()
+    }
+
+    pub fn violated(&mut self, what: String) {
+        self.violations.push(what);
+    }
+
+    pub fn item_made(&mut self, number: u64) {
+        if !self.made.insert(number) {
+            self.violated(format!("item {number} was made twice"));
+        }
+    }
+
+    pub fn item_dropped(&mut self, number: u64) {
+        if !self.dropped.insert(number) {
+            self.violated(format!("item {number} was dropped twice"));
+        }
+        let Some(id) = self.items.get(&number).copied() else { return };
+        let holds = |bag: &Bag| bag.items.iter().any(|item| item.id() == id);
+        let holders: Vec<&String> =
+            self.bags.iter().filter(|(_, bag)| holds(bag)).map(|(name, _)| name).collect();
+        if !holders.is_empty() {
+            let what = format!("item {number} ({id}) was freed while {holders:?} held it");
+            self.violated(what);
+        }
+    }
+
+    /// A call has been run: `order` grows with each call of the same node.
+    pub fn call_run(&mut self, item: u64, from: &str, order: u64) {
+        if !self.run.insert(order) {
+            self.violated(format!("call {order} of `{from}` to item {item} was run twice"));
+        }
+        if let Some(before) = self.newest.insert((item, from.to_string()), order)
+            && before > order
+        {
+            self.violated(format!("call {order} of `{from}` to item {item} was run after call {before}"));
+        }
+    }
+
+    pub fn was_run(&self, order: u64) -> bool {
+        self.run.contains(&order)
+    }
+
+    /// Items that have been made and are not dropped.
+    pub fn living(&self) -> Vec<u64> {
+        self.made.difference(&self.dropped).copied().collect()
+    }
+
+    /// The objects each node holds, of its own and of others: in its bag, and in the chests that live there
+    /// and that somebody holds. With how many handles.
+    pub fn held(&self) -> BTreeMap<(String, ObjectId), u64> {
+        let mut held: BTreeMap<(String, ObjectId), u64> = BTreeMap::new();
+        let mut chests: BTreeMap<ObjectId, String> = BTreeMap::new();
+        for (name, bag) in &self.bags {
+            for item in &bag.items {
+                *held.entry((name.clone(), item.id())).or_default() += 1;
+            }
+            for chest in &bag.chests {
+                *held.entry((name.clone(), chest.id())).or_default() += 1;
+                chests.insert(chest.id(), chest.owner());
+            }
+        }
+        for (chest, owner) in chests {
+            for item in self.contents.get(&chest).into_iter().flatten() {
+                *held.entry((owner.clone(), *item)).or_default() += 1;
+            }
+        }
+        held
+    }
+}
