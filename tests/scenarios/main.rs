@@ -5,9 +5,12 @@
 
 mod arguments;
 mod common;
+mod endings;
 mod errors;
 mod faults;
+mod handoff;
 mod lifecycle;
 mod messages;
+mod pressure;
 mod remote;
 mod timeouts;

@@ -1,0 +1,216 @@
+//! References on their way from one node to another: what a hand-off waits for, what it costs, what
+//! puts it in order, and what becomes of those that never arrive.
+
+use crate::common::program::*;
+use crate::common::{assert_no_leaks, cluster, cluster_of, holders, millis, seconds, start, until};
+use rref::prelude::*;
+use std::time::Duration;
+use tokio::time::Instant;
+
+fn there<T>(found: Option<T>) -> anyhow::Result<T> {
+    found.ok_or_else(|| anyhow::anyhow!("nothing there"))
+}
+
+fn same(x: RRef<Counter>, y: RRef<Counter>) -> bool {
+    x == y
+}
+
+/// Catches: a holder that counts an object once however often it was sent, so that the first copy
+/// dropped takes it from the others; and a claim for each copy.
+#[actix::test]
+async fn duplicate_to_same_actor() {
+    cluster_of(
+        |builder| builder.function(same),
+        async |[a, b, c], _| {
+            let shelf = a.remote("c", shelf, ())?;
+            let x = a.remote("b", counter, (0,))?;
+            shelf.send(Put(x.clone())).await?;
+            until("c is listed", || holders(&b, &x) == Some(vec!["a".into(), "c".into()])).await;
+            let quiet = |node: &Node| node.report().peers.iter().all(|peer| peer.unacknowledged == 0);
+            until("all is acknowledged", || [&a, &b, &c].into_iter().all(quiet)).await;
+            let told_b =
+                || c.report().peers.iter().find(|peer| peer.name == "b").map(|peer| peer.frames_sent);
+            let before = told_b();
+            shelf.send(Put(x.clone())).await?;
+            shelf.send(Put(x.clone())).await?;
+            // Twice in one message as well.
+            assert!(a.call("c", same, (x.clone(), x.clone())).await?);
+            tokio::time::sleep(seconds(1)).await;
+            assert_eq!(told_b(), before, "c told b what b knew");
+            drop(x);
+            for left in (0..3).rev() {
+                let copy = there(shelf.send(Take).await?)?;
+                assert_eq!(copy.send(Add(1)).await?, 3 - left);
+                drop(copy);
+                tokio::time::sleep(seconds(1)).await;
+                assert_eq!(b.report().objects.len(), usize::from(left > 0), "with {left} copies left");
+            }
+            Ok(())
+        },
+    )
+    .await;
+}
+
+/// Everything the owner says or hears is a second late; nobody else is.
+#[actix::test]
+async fn three_party_no_wait() {
+    cluster(async |[a, _b, c], gate| {
+        let shelf = a.remote("c", shelf, ())?;
+        let x = a.remote("b", counter, (7,))?;
+        x.ready().await?;
+        shelf.ready().await?;
+        for other in ["a", "c"] {
+            gate.shut(other, "b");
+            gate.shut("b", other);
+        }
+        let handed_on = async {
+            let begun = Instant::now();
+            assert_eq!(shelf.send(Count).await?, 0);
+            let without = begun.elapsed();
+            let begun = Instant::now();
+            assert_eq!(shelf.send(Put(x.clone())).await?, 1);
+            let with = begun.elapsed();
+            // Back again, as a result, and as an argument of a creation.
+            let begun = Instant::now();
+            let back = there(shelf.send(Take).await?)?;
+            let returned = begun.elapsed();
+            let begun = Instant::now();
+            assert!(a.remote("c", drop_it, (back,))?.to_here().await?);
+            let created_with = begun.elapsed();
+            assert_eq!([with, returned, created_with], [without; 3]);
+            assert!(c.report().peers.iter().any(|peer| peer.unacknowledged > 0), "its claim was not late");
+            anyhow::Ok(())
+        };
+        let late = async {
+            tokio::time::sleep(seconds(1)).await;
+            gate.open();
+        };
+        tokio::join!(handed_on, late).0?;
+        assert_eq!(x.send(Add(1)).await?, 8);
+        Ok(())
+    })
+    .await;
+}
+
+/// A message with a handle that nobody handles.
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "()")]
+struct Unheard(RRef<Counter>);
+
+impl Handler<Unheard> for Value<Rate> {
+    type Result = ();
+
+    fn handle(&mut self, _: Unheard, _: &mut Context<Self>) {}
+}
+
+/// Messages that arrive where nobody takes them: what they carry is let go of there and here.
+#[actix::test]
+async fn undeliverable_message_releases_refs() {
+    cluster(async |[a, b, c], _| {
+        let x = a.remote("b", counter, (7,))?;
+        let rate = a.remote("c", rate, (0.5,))?;
+        let dead = a.remote("c", counter, (0,))?;
+        let y = a.remote("b", add, (1, 2))?;
+        assert!(matches!(dead.send(Panic("dies".into())).await, Err(Error::ObjectDied { .. })));
+        let stopped = a.remote("c", shelf, ())?;
+        stopped.stop().await?;
+        // Three times each: what is left behind may show with the second only.
+        for _ in 0..3 {
+            let unheard = rate.send(Unheard(x.clone())).await;
+            assert!(matches!(unheard, Err(Error::NotRegistered { .. })), "{unheard:?}");
+            let late = stopped.send(Put(x.clone())).await;
+            assert!(matches!(late, Err(Error::Gone(_))), "{late:?}");
+            let late = dead.send(PanicWith(y.clone())).await;
+            assert!(matches!(late, Err(Error::ObjectDied { .. })), "{late:?}");
+            dead.do_send(PanicWith(y.clone()))?;
+            rate.do_send(Unheard(x.clone()))?;
+            stopped.do_send(Put(x.clone()))?;
+            let never = rate.remote(Unheard(x.clone()))?;
+            let error = never.ready().await;
+            assert!(matches!(error, Err(Error::CreateFailed(_))), "{error:?}");
+        }
+        let only_a = Some(vec!["a".to_string()]);
+        until("c has let go", || holders(&b, &x) == only_a && holders(&b, &y) == only_a).await;
+        until("a is told so", || a.report().held.iter().all(|held| held.pins.is_empty())).await;
+        assert!(c.report().held.is_empty());
+        assert_eq!(x.send(Add(1)).await?, 8);
+        drop((x, y));
+        until("both are freed", || b.report().objects.is_empty()).await;
+        Ok(())
+    })
+    .await;
+}
+
+/// Calls, casts and creations that one node may have unfinished at another.
+const WINDOW: i64 = 65_536;
+
+/// The same for a message that has not even left, for want of room: its caller gives up, or the one it
+/// is for is lost.
+#[actix::test]
+async fn undeliverable_message_releases_refs_while_it_waits() {
+    tokio::time::pause();
+    let ([a, b, c], gate) = start::<3>(|builder| builder).await;
+    let busy = a.remote("c", counter, (0,)).unwrap();
+    let shelf = a.remote("c", shelf, ()).unwrap();
+    shelf.ready().await.unwrap();
+    busy.do_send(Nap(3_600_000)).unwrap();
+    for n in 0..WINDOW {
+        busy.do_send(Log(n)).unwrap();
+    }
+    let waiting = |node: &Node| node.report().peers.iter().map(|peer| peer.waiting_for_credit).sum::<usize>();
+    until("the window is full", || waiting(&a) > 0).await;
+    let xs: Vec<_> = (0..4).map(|n| a.remote("b", counter, (n,)).unwrap()).collect();
+    let [given_up, late, cast, lost] = xs.try_into().unwrap();
+    until("all are made", || b.report().objects.iter().filter(|object| object.state == "live").count() == 4)
+        .await;
+    let given_up = shelf.send(Put(given_up));
+    let late = shelf.send(Put(late)).timeout(seconds(1));
+    shelf.do_send(Put(cast)).unwrap();
+    let lost = shelf.send(Put(lost));
+    tokio::time::sleep(millis(500)).await;
+    assert_eq!(b.report().objects.len(), 4, "freed under a message that waits");
+    drop(given_up);
+    until("the first is freed", || b.report().objects.len() == 3).await;
+    assert_eq!(late.await, Err(Error::Timeout(Duration::from_secs(1))));
+    until("the second is freed", || b.report().objects.len() == 2).await;
+    assert!(waiting(&a) > 0 && c.report().held.is_empty());
+    gate.kill("c");
+    let lost = lost.await;
+    assert!(matches!(lost, Err(Error::NotSent { .. })), "{lost:?}");
+    until("all are freed", || b.report().objects.is_empty()).await;
+    drop((busy, shelf));
+    assert_no_leaks(&[&a, &b]).await;
+    c.shutdown().await;
+}
+
+/// Between callers only a flush makes an order, and it makes one.
+#[actix::test]
+async fn flush_orders_across_handoff() {
+    cluster(async |[a, b, _c], gate| {
+        let x = a.remote("b", counter, (0,))?;
+        assert_eq!(a.call("c", bump, (x.clone(), 0)).await?, Ok(0));
+        // What is on its way when the reference is handed on may well come second.
+        gate.shut("a", "b");
+        x.do_send(Add(1))?;
+        assert_eq!(a.call("c", bump, (x.clone(), 10)).await?, Ok(10));
+        gate.open();
+        assert_eq!(x.send(Add(0)).await?, 11);
+        // Not after a flush, however late it is and however long the object is busy.
+        gate.shut("a", "b");
+        x.do_send(Nap(5000))?;
+        x.do_send(Add(100))?;
+        let late = async {
+            tokio::time::sleep(seconds(1)).await;
+            gate.open();
+        };
+        let (flushed, ()) = tokio::join!(x.flush(), late);
+        flushed?;
+        let object = there(b.report().objects.into_iter().find(|object| object.id == x.id()))?;
+        assert_eq!((object.queued, object.calls), (0, 0), "not all has been handled");
+        gate.shut("a", "b");
+        assert_eq!(a.call("c", bump, (x.clone(), 1000)).await?, Ok(1111));
+        gate.open();
+        Ok(())
+    })
+    .await;
+}

@@ -1,0 +1,82 @@
+//! Links that break all the time, and windows that are full.
+
+use crate::common::program::*;
+use crate::common::{cluster, holders, until};
+use std::time::Duration;
+
+/// A thousand connections, each cut with something of everything under way: all is done once and in
+/// order.
+#[actix::test]
+async fn flapping_link() {
+    cluster(async |[a, b], gate| {
+        let (there, back) = (a.remote("b", counter, (0,))?, b.remote("a", counter, (0,))?);
+        let mut next = 0;
+        for round in 0..1000 {
+            let calls = [there.send(Log(next)), there.send(Log(next + 1))];
+            there.do_send(Log(next + 2))?;
+            let answered = back.send(Log(round));
+            let probe = a.remote("b", probe, ())?;
+            let ping = probe.send(Ping);
+            drop(probe);
+            // Each round the cut comes a little later in the frames' way.
+            for _ in 0..round % 7 {
+                tokio::task::yield_now().await;
+            }
+            gate.cut_connections();
+            // Only over a new connection.
+            assert!(there.send(Log(next + 3)).await?, "in round {round}");
+            for call in calls {
+                assert!(call.await?, "in round {round}");
+            }
+            assert!(answered.await?, "in round {round}");
+            ping.await?;
+            next += 4;
+        }
+        assert_eq!((there.send(Snapshot).await?, back.send(Snapshot).await?), (4000, 1000));
+        until("every probe is made and dropped", || probes() == (1000, 1000)).await;
+        assert!(b.report().peers.iter().all(|peer| peer.link == "connected"));
+        Ok(())
+    })
+    .await;
+}
+
+/// Calls that one node may have unfinished at another.
+const WINDOW: i64 = 65_536;
+
+/// No call goes through any more, but releases, claims and what settles them do.
+#[actix::test]
+async fn gc_progress_when_window_full() {
+    cluster(async |[a, b, c], _| {
+        let busy = a.remote("b", counter, (0,))?;
+        let released = a.remote("b", probe, ())?;
+        let claimed = a.remote("b", counter, (7,))?;
+        claimed.share_with("c", "claimed").await?;
+        released.ready().await?;
+        drop(claimed);
+        until("only c holds it", || b.report().objects.iter().any(|object| object.holders == ["c"])).await;
+        busy.do_send(Nap(3_600_000))?;
+        for n in 0..WINDOW {
+            busy.do_send(Log(n))?;
+        }
+        let stuck = || {
+            let report = a.report();
+            report.peers.iter().any(|peer| peer.name == "b" && peer.waiting_for_credit > 0)
+        };
+        until("the window is full", stuck).await;
+        drop(released);
+        until("it is freed", || probes() == (1, 1)).await;
+        // From c it comes back to a, which has to claim it, and to settle.
+        let claimed = a.lookup::<Counter>("claimed@c").await?;
+        until("a holds it", || holders(&b, &claimed) == Some(vec!["a".into(), "c".into()])).await;
+        c.unregister_name("claimed");
+        until("only a holds it", || holders(&b, &claimed) == Some(vec!["a".into()])).await;
+        assert!(c.report().held.is_empty());
+        drop(claimed);
+        until("it is freed", || b.report().objects.len() == 1).await;
+        assert!(stuck(), "the window was not full after all");
+        // Late, but in order and whole.
+        assert_eq!(busy.send(Snapshot).timeout(Duration::MAX).await?, WINDOW);
+        Ok(())
+    })
+    .await;
+}
