@@ -8,9 +8,9 @@
 use super::Node;
 use crate::transport::{Portable, Stream};
 use bytes::{Buf, BytesMut};
+use rref_core::NodeUid;
 use rref_core::lease::{Keeper, Reader};
 use rref_core::wire::{Frame, Heartbeat, Hello, HelloAck, Limits, decode, encode, frame_len};
-use rref_core::NodeUid;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;

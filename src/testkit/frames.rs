@@ -137,9 +137,14 @@ impl Told {
             Frame::Gone(objects) => list(&mut objects.iter().map(|(id, _)| *id)),
             Frame::Ack(_) => format!("up to {}", stamped.ack),
             Frame::More { call_id, items } => format!("({call_id}) {items}"),
-            Frame::Credit { calls } => calls.to_string(),
+            Frame::Credit { calls, bytes } => format!("{calls} calls, {bytes} bytes"),
             Frame::Leave(stage) => format!("{stage:?}"),
             Frame::Chunk(chunk) => format!("of transfer {}", chunk.transfer),
+            Frame::InventoryBegin { next_create, .. } => format!("of all below #{next_create}"),
+            Frame::InventoryItems(objects) => list(&mut objects.iter().copied()),
+            Frame::InventoryEnd => String::new(),
+            Frame::Heartbeat(beat) => format!("{} of session {}", beat.nonce, beat.session_no),
+            Frame::HeartbeatEcho(echo) => format!("{} of session {}", echo.nonce, echo.session_no),
         }
     }
 

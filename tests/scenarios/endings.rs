@@ -2,7 +2,7 @@
 //! who leaves and who comes back.
 
 use crate::common::program::*;
-use crate::common::{assert_no_leaks, cluster, cluster_of, holders, millis, seconds, start, until};
+use crate::common::{assert_no_leaks, bare, cluster, cluster_of, holders, millis, seconds, until};
 use rref::prelude::*;
 use tokio::time::Instant;
 
@@ -31,8 +31,8 @@ async fn shared_probe(a: &Node, nodes: &[&Node]) -> rref::Result<Vec<Option<RRef
 }
 
 /// The creator, the owner and two others let go in every order: only the last one matters.
-#[actix::test]
-async fn drop_order_irrelevant() {
+#[test]
+fn drop_order_irrelevant() {
     cluster(async |[a, b, c, d], _| {
         let nodes = [&a, &b, &c, &d];
         for order in orders(&[0, 1, 2, 3]) {
@@ -55,8 +55,7 @@ async fn drop_order_irrelevant() {
             until("it is freed", || probes().1 == before + 2).await;
         }
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// An object that holds another one of its kind.
@@ -97,40 +96,44 @@ async fn ring(a: &Node) -> rref::Result<[RRef<Link>; 2]> {
 }
 
 /// Nobody can reach them and nobody frees them; but one is told what they are and who holds them.
-#[actix::test]
-async fn cycle_leaks_and_is_reported() {
-    tokio::time::pause();
-    let ([a, b, c], _) = start::<3>(with_links).await;
-    let [x, y] = ring(&a).await.unwrap();
-    let (of_b, of_c) = (x.id(), y.id());
-    drop((x, y));
-    until("a has let go", || a.report().held.is_empty()).await;
-    tokio::time::sleep(seconds(600)).await;
-    for (node, own, other, holder) in [(&b, of_b, of_c, "c"), (&c, of_c, of_b, "b")] {
-        let report = node.report();
-        let objects: Vec<_> =
-            report.objects.iter().map(|o| (o.id, o.holders.clone(), o.local_handles)).collect();
-        assert_eq!(objects, [(own, vec![holder.to_string()], 0)], "{report}");
-        let held: Vec<_> =
-            report.held.iter().map(|held| (held.id, held.owner.as_str(), held.handles)).collect();
-        assert_eq!(held, [(other, holder, 1)], "{report}");
-    }
-    let leaked = b.shutdown().await.leaked;
-    let mut named: Vec<_> =
-        leaked.iter().map(|leak| (leak.object, leak.owner.as_str(), leak.holders.join(","))).collect();
-    named.sort();
-    let mut expected = vec![(of_b, "b", "c".to_string()), (of_c, "c", "b".to_string())];
-    expected.sort();
-    assert_eq!(named, expected);
-    let text = leaked.iter().map(ToString::to_string).collect::<String>();
-    assert!(text.contains("Link") && text.contains("created by `a`") && text.contains("held by c"), "{text}");
-    // What b held it has given back, and with it the ring.
-    assert_no_leaks(&[&a, &c]).await;
+#[test]
+fn cycle_leaks_and_is_reported() {
+    bare::<3>(with_links, async |[a, b, c], _| {
+        let [x, y] = ring(&a).await.unwrap();
+        let (of_b, of_c) = (x.id(), y.id());
+        drop((x, y));
+        until("a has let go", || a.report().held.is_empty()).await;
+        tokio::time::sleep(seconds(600)).await;
+        for (node, own, other, holder) in [(&b, of_b, of_c, "c"), (&c, of_c, of_b, "b")] {
+            let report = node.report();
+            let objects: Vec<_> =
+                report.objects.iter().map(|o| (o.id, o.holders.clone(), o.local_handles)).collect();
+            assert_eq!(objects, [(own, vec![holder.to_string()], 0)], "{report}");
+            let held: Vec<_> =
+                report.held.iter().map(|held| (held.id, held.owner.as_str(), held.handles)).collect();
+            assert_eq!(held, [(other, holder, 1)], "{report}");
+        }
+        let leaked = b.shutdown().await.leaked;
+        let mut named: Vec<_> =
+            leaked.iter().map(|leak| (leak.object, leak.owner.as_str(), leak.holders.join(","))).collect();
+        named.sort();
+        let mut expected = vec![(of_b, "b", "c".to_string()), (of_c, "c", "b".to_string())];
+        expected.sort();
+        assert_eq!(named, expected);
+        let text = leaked.iter().map(ToString::to_string).collect::<String>();
+        assert!(
+            text.contains("Link") && text.contains("created by `a`") && text.contains("held by c"),
+            "{text}"
+        );
+        // What b held it has given back, and with it the ring.
+        assert_no_leaks(&[&a, &c]).await;
+        Ok(())
+    });
 }
 
 /// The tool against it: one link is stopped, the others follow.
-#[actix::test]
-async fn a_stop_undoes_a_cycle() {
+#[test]
+fn a_stop_undoes_a_cycle() {
     cluster_of(with_links, async |[a, b, c], _| {
         let [x, y] = ring(&a).await?;
         drop(y);
@@ -138,48 +141,52 @@ async fn a_stop_undoes_a_cycle() {
         drop(x);
         until("both are freed", || b.report().objects.is_empty() && c.report().objects.is_empty()).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Who says goodbye is not waited for: what it held is free at once, and what it owned is known to be lost.
-#[actix::test]
-async fn graceful_leave() {
-    tokio::time::pause();
-    let ([a, b, c], _) = start::<3>(|builder| builder).await;
-    // One that it keeps under a name, one that it has forgotten, and one of its own.
-    let named = a.remote("b", counter, (7,)).unwrap();
-    let forgotten = c.remote("b", probe, ()).unwrap();
-    let own = a.remote("c", counter, (7,)).unwrap();
-    named.share_with("c", "named").await.unwrap();
-    own.ready().await.unwrap();
-    forgotten.ready().await.unwrap();
-    drop(named);
-    until("only c holds them", || b.report().objects.iter().all(|object| object.holders == ["c"])).await;
-    assert_eq!(b.report().objects.len(), 2);
-    let begun = Instant::now();
-    let report = c.shutdown().await;
-    assert!(report.complete);
-    let mut leaked: Vec<_> = report.leaked.iter().map(|leak| leak.object).collect();
-    leaked.sort();
-    let mut expected = [forgotten.id(), own.id()];
-    expected.sort();
-    assert_eq!(leaked, expected);
-    until("both are freed", || b.report().objects.is_empty() && probes() == (1, 1)).await;
-    let died = own.send(Add(1)).await;
-    assert!(matches!(&died, Err(Error::OwnerDied { owner, .. }) if owner == "c"), "{died:?}");
-    assert!(begun.elapsed() < seconds(1), "that took {:?}", begun.elapsed());
-    drop((forgotten, own));
-    assert_no_leaks(&[&a, &b]).await;
+#[test]
+fn graceful_leave() {
+    bare::<3>(
+        |builder| builder,
+        async |[a, b, c], _| {
+            // One that it keeps under a name, one that it has forgotten, and one of its own.
+            let named = a.remote("b", counter, (7,)).unwrap();
+            let forgotten = c.remote("b", probe, ()).unwrap();
+            let own = a.remote("c", counter, (7,)).unwrap();
+            named.share_with("c", "named").await.unwrap();
+            own.ready().await.unwrap();
+            forgotten.ready().await.unwrap();
+            drop(named);
+            until("only c holds them", || b.report().objects.iter().all(|object| object.holders == ["c"]))
+                .await;
+            assert_eq!(b.report().objects.len(), 2);
+            let begun = Instant::now();
+            let report = c.shutdown().await;
+            assert!(report.complete);
+            let mut leaked: Vec<_> = report.leaked.iter().map(|leak| leak.object).collect();
+            leaked.sort();
+            let mut expected = [forgotten.id(), own.id()];
+            expected.sort();
+            assert_eq!(leaked, expected);
+            until("both are freed", || b.report().objects.is_empty() && probes() == (1, 1)).await;
+            let died = own.send(Add(1)).await;
+            assert!(matches!(&died, Err(Error::OwnerDied { owner, .. }) if owner == "c"), "{died:?}");
+            assert!(begun.elapsed() < seconds(1), "that took {:?}", begun.elapsed());
+            drop((forgotten, own));
+            assert_no_leaks(&[&a, &b]).await;
+            Ok(())
+        },
+    );
 }
 
 /// Who has just passed something on stays until it has arrived.
-#[actix::test]
-async fn graceful_leave_after_a_hand_off() {
+#[test]
+fn graceful_leave_after_a_hand_off() {
     cluster(async |[a, b, c], gate| {
         let x = a.remote("b", counter, (7,))?;
         x.ready().await?;
-        gate.shut("c", "b");
+        gate.partition_oneway(["c"], ["b"]);
         x.share_with("c", "x").await?;
         drop(x);
         // Its own hold is all that keeps the object until c's claim is there.
@@ -190,7 +197,7 @@ async fn graceful_leave_after_a_hand_off() {
         tokio::time::sleep(seconds(3)).await;
         assert!(!leaving.is_finished(), "it left while all hung on it");
         assert_eq!(b.report().objects.len(), 1, "freed on its way");
-        gate.open();
+        gate.heal();
         let report = leaving.await?;
         assert!(report.complete && report.leaked.is_empty(), "{report:?}");
         let x = c.shared::<Counter>("x").await?;
@@ -198,56 +205,54 @@ async fn graceful_leave_after_a_hand_off() {
         assert_eq!(x.send(Add(1)).await?, 8);
         until("a is no holder", || holders(&b, &x) == Some(vec!["c".into()])).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// A process that comes back under its old name is another node: it has nothing of the old one's, and
 /// what it does costs the old one nothing.
-#[actix::test]
-async fn holder_restart_same_name() {
-    tokio::time::pause();
-    let ([a, b, c], gate) = start::<3>(|builder| builder).await;
-    let x = a.remote("b", counter, (0,)).unwrap();
-    x.share_with("c", "x").await.unwrap();
-    let lost = a.remote("c", counter, (0,)).unwrap();
-    lost.ready().await.unwrap();
-    let both = Some(vec!["a".to_string(), "c".to_string()]);
-    until("c holds it", || holders(&b, &x) == both).await;
-    until("a knows that", || a.report().held.iter().all(|held| held.pins.is_empty())).await;
-    gate.kill("c");
-    let dead = |node: &Node| node.report().peers.iter().any(|p| p.name == "c" && p.link.starts_with("dead"));
-    until("c is known to be dead", || dead(&a) && dead(&b)).await;
-    assert_eq!(holders(&b, &x), both, "a crash alone frees nothing");
+#[test]
+fn holder_restart_same_name() {
+    bare::<3>(
+        |builder| builder,
+        async |[a, b, c], gate| {
+            let x = a.remote("b", counter, (0,)).unwrap();
+            x.share_with("c", "x").await.unwrap();
+            let lost = a.remote("c", counter, (0,)).unwrap();
+            lost.ready().await.unwrap();
+            let both = Some(vec!["a".to_string(), "c".to_string()]);
+            until("c holds it", || holders(&b, &x) == both).await;
+            until("a knows that", || a.report().held.iter().all(|held| held.pins.is_empty())).await;
+            gate.crash("c");
+            let dead =
+                |node: &Node| node.report().peers.iter().any(|p| p.name == "c" && p.link.starts_with("dead"));
+            until("c is known to be dead", || dead(&a) && dead(&b)).await;
+            assert_eq!(holders(&b, &x), both, "a crash alone frees nothing");
 
-    let builder = node("c").transport(gate.of("c2")).listen("c2").insecure();
-    let again = builder.join("a").join("b").start().await.unwrap();
-    assert_ne!(again.uid(), c.uid());
-    // The name means the new one, the old one's object is none of its objects.
-    let first = a.remote("c", counter, (100,)).unwrap();
-    assert_eq!(first.send(Add(1)).await, Ok(101));
-    assert_eq!(first.id().owner, again.uid());
-    let died = lost.send(Add(1)).await;
-    assert!(matches!(&died, Err(Error::OwnerDied { owner, .. }) if owner == "c"), "{died:?}");
-    // It holds nothing before it is given something, and gives back its own only.
-    assert!(again.report().held.is_empty());
-    assert_eq!(holders(&b, &x), both);
-    x.share_with("c", "x").await.unwrap();
-    let theirs = again.shared::<Counter>("x").await.unwrap();
-    assert_eq!(theirs.send(Add(1)).await, Ok(1));
-    until("both are listed", || holders(&b, &x) == Some(vec!["a".into(), "c".into(), "c".into()])).await;
-    again.unregister_name("x");
-    drop(theirs);
-    until("the new one has let go", || holders(&b, &x) == both).await;
-    // What the old one held stays: it may live behind a torn wire, and only a lease can tell.
-    let id = x.id();
-    drop((x, first, lost));
-    until("a has let go", || b.report().objects.iter().all(|object| object.holders == ["c"])).await;
-    assert_no_leaks(&[&a, &again]).await;
-    let leaked = b.shutdown().await.leaked;
-    assert_eq!(
-        leaked.iter().map(|leak| (leak.object, leak.holders.join(","))).collect::<Vec<_>>(),
-        [(id, "c".into())]
+            let again = gate.restart("c").await?;
+            assert_ne!(again.uid(), c.uid());
+            // The name means the new one, the old one's object is none of its objects.
+            let first = a.remote("c", counter, (100,)).unwrap();
+            assert_eq!(first.send(Add(1)).await, Ok(101));
+            assert_eq!(first.id().owner, again.uid());
+            let died = lost.send(Add(1)).await;
+            assert!(matches!(&died, Err(Error::OwnerDied { owner, .. }) if owner == "c"), "{died:?}");
+            // It holds nothing before it is given something, and gives back its own only.
+            assert!(again.report().held.is_empty());
+            assert_eq!(holders(&b, &x), both);
+            x.share_with("c", "x").await.unwrap();
+            let theirs = again.shared::<Counter>("x").await.unwrap();
+            assert_eq!(theirs.send(Add(1)).await, Ok(1));
+            until("both are listed", || holders(&b, &x) == Some(vec!["a".into(), "c".into(), "c".into()]))
+                .await;
+            again.unregister_name("x");
+            drop(theirs);
+            until("the new one has let go", || holders(&b, &x) == both).await;
+            // What the old one held stays until its lease is over: it might live behind a torn wire.
+            drop((x, first, lost));
+            until("a has let go", || b.report().objects.iter().all(|object| object.holders == ["c"])).await;
+            assert!(gate.run_until(|| b.report().objects.is_empty(), seconds(120)).await, "{}", b.report());
+            assert_no_leaks(&[&a, &b, &again]).await;
+            Ok(())
+        },
     );
-    c.shutdown().await;
 }

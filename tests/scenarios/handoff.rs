@@ -2,7 +2,7 @@
 //! puts it in order, and what becomes of those that never arrive.
 
 use crate::common::program::*;
-use crate::common::{assert_no_leaks, cluster, cluster_of, holders, millis, seconds, start, until};
+use crate::common::{assert_no_leaks, bare, cluster, cluster_of, holders, millis, seconds, until};
 use rref::prelude::*;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -17,8 +17,8 @@ fn same(x: RRef<Counter>, y: RRef<Counter>) -> bool {
 
 /// Catches: a holder that counts an object once however often it was sent, so that the first copy
 /// dropped takes it from the others; and a claim for each copy.
-#[actix::test]
-async fn duplicate_to_same_actor() {
+#[test]
+fn duplicate_to_same_actor() {
     cluster_of(
         |builder| builder.function(same),
         async |[a, b, c], _| {
@@ -47,21 +47,20 @@ async fn duplicate_to_same_actor() {
             }
             Ok(())
         },
-    )
-    .await;
+    );
 }
 
 /// Everything the owner says or hears is a second late; nobody else is.
-#[actix::test]
-async fn three_party_no_wait() {
+#[test]
+fn three_party_no_wait() {
     cluster(async |[a, _b, c], gate| {
         let shelf = a.remote("c", shelf, ())?;
         let x = a.remote("b", counter, (7,))?;
         x.ready().await?;
         shelf.ready().await?;
         for other in ["a", "c"] {
-            gate.shut(other, "b");
-            gate.shut("b", other);
+            gate.partition_oneway([other], ["b"]);
+            gate.partition_oneway(["b"], [other]);
         }
         let handed_on = async {
             let begun = Instant::now();
@@ -77,19 +76,21 @@ async fn three_party_no_wait() {
             let begun = Instant::now();
             assert!(a.remote("c", drop_it, (back,))?.to_here().await?);
             let created_with = begun.elapsed();
-            assert_eq!([with, returned, created_with], [without; 3]);
+            // The links that it takes are a few milliseconds long.
+            for time in [without, with, returned, created_with] {
+                assert!(time < millis(100), "{time:?}");
+            }
             assert!(c.report().peers.iter().any(|peer| peer.unacknowledged > 0), "its claim was not late");
             anyhow::Ok(())
         };
         let late = async {
             tokio::time::sleep(seconds(1)).await;
-            gate.open();
+            gate.heal();
         };
         tokio::join!(handed_on, late).0?;
         assert_eq!(x.send(Add(1)).await?, 8);
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// A message with a handle that nobody handles.
@@ -104,8 +105,8 @@ impl Handler<Unheard> for Value<Rate> {
 }
 
 /// Messages that arrive where nobody takes them: what they carry is let go of there and here.
-#[actix::test]
-async fn undeliverable_message_releases_refs() {
+#[test]
+fn undeliverable_message_releases_refs() {
     cluster(async |[a, b, c], _| {
         let x = a.remote("b", counter, (7,))?;
         let rate = a.remote("c", rate, (0.5,))?;
@@ -137,8 +138,7 @@ async fn undeliverable_message_releases_refs() {
         drop((x, y));
         until("both are freed", || b.report().objects.is_empty()).await;
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Calls, casts and creations that one node may have unfinished at another.
@@ -146,71 +146,76 @@ const WINDOW: i64 = 65_536;
 
 /// The same for a message that has not even left, for want of room: its caller gives up, or the one it
 /// is for is lost.
-#[actix::test]
-async fn undeliverable_message_releases_refs_while_it_waits() {
-    tokio::time::pause();
-    let ([a, b, c], gate) = start::<3>(|builder| builder).await;
-    let busy = a.remote("c", counter, (0,)).unwrap();
-    let shelf = a.remote("c", shelf, ()).unwrap();
-    shelf.ready().await.unwrap();
-    busy.do_send(Nap(3_600_000)).unwrap();
-    for n in 0..WINDOW {
-        busy.do_send(Log(n)).unwrap();
-    }
-    let waiting = |node: &Node| node.report().peers.iter().map(|peer| peer.waiting_for_credit).sum::<usize>();
-    until("the window is full", || waiting(&a) > 0).await;
-    let xs: Vec<_> = (0..4).map(|n| a.remote("b", counter, (n,)).unwrap()).collect();
-    let [given_up, late, cast, lost] = xs.try_into().unwrap();
-    until("all are made", || b.report().objects.iter().filter(|object| object.state == "live").count() == 4)
-        .await;
-    let given_up = shelf.send(Put(given_up));
-    let late = shelf.send(Put(late)).timeout(seconds(1));
-    shelf.do_send(Put(cast)).unwrap();
-    let lost = shelf.send(Put(lost));
-    tokio::time::sleep(millis(500)).await;
-    assert_eq!(b.report().objects.len(), 4, "freed under a message that waits");
-    drop(given_up);
-    until("the first is freed", || b.report().objects.len() == 3).await;
-    assert_eq!(late.await, Err(Error::Timeout(Duration::from_secs(1))));
-    until("the second is freed", || b.report().objects.len() == 2).await;
-    assert!(waiting(&a) > 0 && c.report().held.is_empty());
-    gate.kill("c");
-    let lost = lost.await;
-    assert!(matches!(lost, Err(Error::NotSent { .. })), "{lost:?}");
-    until("all are freed", || b.report().objects.is_empty()).await;
-    drop((busy, shelf));
-    assert_no_leaks(&[&a, &b]).await;
-    c.shutdown().await;
+#[test]
+fn undeliverable_message_releases_refs_while_it_waits() {
+    bare::<3>(
+        |builder| builder,
+        async |[a, b, c], gate| {
+            let busy = a.remote("c", counter, (0,)).unwrap();
+            let shelf = a.remote("c", shelf, ()).unwrap();
+            shelf.ready().await.unwrap();
+            busy.do_send(Nap(3_600_000)).unwrap();
+            for n in 0..WINDOW {
+                busy.do_send(Log(n)).unwrap();
+            }
+            let waiting =
+                |node: &Node| node.report().peers.iter().map(|peer| peer.waiting_for_credit).sum::<usize>();
+            until("the window is full", || waiting(&a) > 0).await;
+            let xs: Vec<_> = (0..4).map(|n| a.remote("b", counter, (n,)).unwrap()).collect();
+            let [given_up, late, cast, lost] = xs.try_into().unwrap();
+            until("all are made", || {
+                b.report().objects.iter().filter(|object| object.state == "live").count() == 4
+            })
+            .await;
+            let given_up = shelf.send(Put(given_up));
+            let late = shelf.send(Put(late)).timeout(seconds(1));
+            shelf.do_send(Put(cast)).unwrap();
+            let lost = shelf.send(Put(lost));
+            tokio::time::sleep(millis(500)).await;
+            assert_eq!(b.report().objects.len(), 4, "freed under a message that waits");
+            drop(given_up);
+            until("the first is freed", || b.report().objects.len() == 3).await;
+            assert_eq!(late.await, Err(Error::Timeout(Duration::from_secs(1))));
+            until("the second is freed", || b.report().objects.len() == 2).await;
+            assert!(waiting(&a) > 0 && c.report().held.is_empty());
+            gate.crash("c");
+            let lost = lost.await;
+            assert!(matches!(lost, Err(Error::NotSent { .. })), "{lost:?}");
+            until("all are freed", || b.report().objects.is_empty()).await;
+            drop((busy, shelf));
+            assert_no_leaks(&[&a, &b]).await;
+            Ok(())
+        },
+    );
 }
 
 /// Between callers only a flush makes an order, and it makes one.
-#[actix::test]
-async fn flush_orders_across_handoff() {
+#[test]
+fn flush_orders_across_handoff() {
     cluster(async |[a, b, _c], gate| {
         let x = a.remote("b", counter, (0,))?;
         assert_eq!(a.call("c", bump, (x.clone(), 0)).await?, Ok(0));
         // What is on its way when the reference is handed on may well come second.
-        gate.shut("a", "b");
+        gate.partition_oneway(["a"], ["b"]);
         x.do_send(Add(1))?;
         assert_eq!(a.call("c", bump, (x.clone(), 10)).await?, Ok(10));
-        gate.open();
+        gate.heal();
         assert_eq!(x.send(Add(0)).await?, 11);
         // Not after a flush, however late it is and however long the object is busy.
-        gate.shut("a", "b");
+        gate.partition_oneway(["a"], ["b"]);
         x.do_send(Nap(5000))?;
         x.do_send(Add(100))?;
         let late = async {
             tokio::time::sleep(seconds(1)).await;
-            gate.open();
+            gate.heal();
         };
         let (flushed, ()) = tokio::join!(x.flush(), late);
         flushed?;
         let object = there(b.report().objects.into_iter().find(|object| object.id == x.id()))?;
         assert_eq!((object.queued, object.calls), (0, 0), "not all has been handled");
-        gate.shut("a", "b");
+        gate.partition_oneway(["a"], ["b"]);
         assert_eq!(a.call("c", bump, (x.clone(), 1000)).await?, Ok(1111));
-        gate.open();
+        gate.heal();
         Ok(())
-    })
-    .await;
+    });
 }

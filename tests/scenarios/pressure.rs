@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// A thousand connections, each cut with something of everything under way: all is done once and in
 /// order.
-#[actix::test]
-async fn flapping_link() {
+#[test]
+fn flapping_link() {
     cluster(async |[a, b], gate| {
         let (there, back) = (a.remote("b", counter, (0,))?, b.remote("a", counter, (0,))?);
         let mut next = 0;
@@ -36,16 +36,15 @@ async fn flapping_link() {
         until("every probe is made and dropped", || probes() == (1000, 1000)).await;
         assert!(b.report().peers.iter().all(|peer| peer.link == "connected"));
         Ok(())
-    })
-    .await;
+    });
 }
 
 /// Calls that one node may have unfinished at another.
 const WINDOW: i64 = 65_536;
 
 /// No call goes through any more, but releases, claims and what settles them do.
-#[actix::test]
-async fn gc_progress_when_window_full() {
+#[test]
+fn gc_progress_when_window_full() {
     cluster(async |[a, b, c], _| {
         let busy = a.remote("b", counter, (0,))?;
         let released = a.remote("b", probe, ())?;
@@ -77,6 +76,5 @@ async fn gc_progress_when_window_full() {
         // Late, but in order and whole.
         assert_eq!(busy.send(Snapshot).timeout(Duration::MAX).await?, WINDOW);
         Ok(())
-    })
-    .await;
+    });
 }
