@@ -14,7 +14,7 @@ use crate::transport::{Listener, Portable, Stream};
 use bytes::{Buf, BytesMut};
 use rref_core::NodeUid;
 use rref_core::lease::Reader;
-use rref_core::session::{Credit, LaneLimits, Position};
+use rref_core::session::{Credit, LaneError, LaneLimits, Position};
 use rref_core::wire::{Channel, Endpoint, Hello, HelloAck, PROTOCOL_VERSION, PeerInfo, RejectReason};
 use std::io;
 use std::sync::Arc;
@@ -466,17 +466,21 @@ impl State {
         let unheard = endpoint.session_no == 0 && peer.is_connected() && peer.lane.recv_next() > 1;
         let theirs = Position { session_no: endpoint.session_no, recv_next: endpoint.recv_next };
         let met = match unheard {
-            true => Err("this node is connected already".to_string()),
-            false => self.meet(uid, side, theirs).map_err(|error| error.to_string()),
+            true => Err((RejectReason::UnknownSession, "this node is connected already".to_string())),
+            false => self.meet(uid, side, theirs).map_err(|error| match error {
+                // Overtaken by another connection: whoever still has none dials again.
+                LaneError::ResumeGap { .. } => (RejectReason::Simultaneous, error.to_string()),
+                _ => (RejectReason::UnknownSession, error.to_string()),
+            }),
         };
         let position = match met {
             Ok(position) => position,
-            Err(reason) => {
+            Err(why) => {
                 // Whoever is turned away leaves nothing behind, and changes nothing.
                 if !known {
                     self.peers.remove(&uid);
                 }
-                return Err((RejectReason::UnknownSession, reason));
+                return Err(why);
             }
         };
         let now = self.now();

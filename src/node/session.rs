@@ -32,16 +32,7 @@ impl State {
             Side::Acceptor => known.lane.hello_arrived(peer),
             Side::Dialler => known.lane.answer_arrived(peer).map(|meeting| (meeting, Position::UNKNOWN)),
         };
-        let (meeting, position) = match met {
-            Ok(met) => met,
-            Err(error) => {
-                // Frames are missing: only a new session helps.
-                if matches!(error, LaneError::ResumeGap { .. }) {
-                    known.lane.end_session();
-                }
-                return Err(error);
-            }
-        };
+        let (meeting, position) = met?;
         known.down_since = None;
         if let Meeting::Reset { session_no, maybe_processed } = meeting {
             self.session_began(uid, session_no, maybe_processed);

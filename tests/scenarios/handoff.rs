@@ -154,7 +154,7 @@ fn undeliverable_message_releases_refs_while_it_waits() {
             let busy = a.remote("c", counter, (0,)).unwrap();
             let shelf = a.remote("c", shelf, ()).unwrap();
             shelf.ready().await.unwrap();
-            busy.do_send(Nap(3_600_000)).unwrap();
+            busy.do_send(Nap(600_000)).unwrap();
             for n in 0..WINDOW {
                 busy.do_send(Log(n)).unwrap();
             }

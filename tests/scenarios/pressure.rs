@@ -53,7 +53,7 @@ fn gc_progress_when_window_full() {
         released.ready().await?;
         drop(claimed);
         until("only c holds it", || b.report().objects.iter().any(|object| object.holders == ["c"])).await;
-        busy.do_send(Nap(3_600_000))?;
+        busy.do_send(Nap(600_000))?;
         for n in 0..WINDOW {
             busy.do_send(Log(n))?;
         }

@@ -64,17 +64,23 @@ impl<F> Lane<F> {
     ///
     /// # Errors
     ///
-    /// [`LaneError::NoSessionLeft`]; the lane is as before.
+    /// [`LaneError::ResumeGap`] for a Hello that was overtaken: a node never goes back in a session, so
+    /// one that expects what it has acknowledged has sent this before a connection that stands by now.
+    /// [`LaneError::NoSessionLeft`]. The lane is as before.
     pub fn hello_arrived(&mut self, peer: Position) -> Result<(Meeting, Position), LaneError> {
-        if peer.recv_next > 0
-            && let Ok(resume) = self.connected(peer.session_no, peer.recv_next)
-        {
-            return Ok((Meeting::Resumed(resume), self.position()));
+        if peer.recv_next > 0 {
+            match self.connected(peer.session_no, peer.recv_next) {
+                Ok(resume) => return Ok((Meeting::Resumed(resume), self.position())),
+                Err(error @ LaneError::ResumeGap { wanted, oldest, .. }) if wanted < oldest => {
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
         }
         let last = self.session_no().max(peer.session_no);
         let session_no = last.checked_add(1).ok_or(LaneError::NoSessionLeft)?;
         let known = peer.session_no == self.session_no() && peer.recv_next > 0;
-        let meeting = self.begin(session_no, known.then_some(peer.recv_next - 1))?;
+        let meeting = self.begin(session_no, known.then(|| peer.recv_next - 1))?;
         Ok((meeting, self.position()))
     }
 

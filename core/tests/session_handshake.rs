@@ -1,0 +1,117 @@
+//! What two Hellos make of a session.
+
+// A failed unwrap is a failed test, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
+use rref_core::session::{Class, Lane, LaneError, LaneLimits, Meeting, Position};
+use rref_core::{Rules, Seq};
+
+fn lane() -> Lane<u64> {
+    Lane::new(Rules::ALL, LaneLimits::default())
+}
+
+fn at(session_no: u32, recv_next: Seq) -> Position {
+    Position { session_no, recv_next }
+}
+
+/// Two lanes that have met, of which the first has sent `count` frames.
+fn pair(count: u64) -> [Lane<u64>; 2] {
+    let [mut a, mut b] = [lane(), lane()];
+    connect(&mut a, &mut b, Position::UNKNOWN);
+    for n in 1..=count {
+        a.push(Class::User, 1, n);
+    }
+    while a.next_to_send().is_some() {}
+    [a, b]
+}
+
+/// `a` dials, and says this.
+fn connect(a: &mut Lane<u64>, b: &mut Lane<u64>, hello: Position) -> [Meeting; 2] {
+    let (there, answer) = b.hello_arrived(hello).unwrap();
+    [a.answer_arrived(answer).unwrap(), there]
+}
+
+fn process(lane: &mut Lane<u64>, upto: Seq) {
+    for seq in lane.recv_next()..=upto {
+        lane.accept(seq).unwrap();
+        lane.processed_frame(seq, 0, 0, Class::User, 1).unwrap();
+    }
+}
+
+#[test]
+fn a_session_goes_on() {
+    let [mut a, mut b] = pair(3);
+    process(&mut b, 2);
+    a.disconnected();
+    b.disconnected();
+    let hello = a.hello();
+    let met = connect(&mut a, &mut b, hello);
+    assert!(met.iter().all(|met| matches!(met, Meeting::Resumed(_))), "{met:?}");
+    assert_eq!(a.next_to_send(), Some(&3));
+}
+
+#[test]
+fn who_cannot_go_on_asks_for_a_reset() {
+    let [mut a, mut b] = pair(3);
+    process(&mut b, 2);
+    a.end_session();
+    let hello = a.hello();
+    assert_eq!(hello, at(1, 0));
+    let [here, there] = connect(&mut a, &mut b, hello);
+    // The one that asks knows nothing of what was taken in there but what it has sent.
+    assert_eq!(here, Meeting::Reset { session_no: 2, maybe_processed: 3 });
+    assert_eq!(there, Meeting::Reset { session_no: 2, maybe_processed: 0 });
+    assert_eq!((a.push(Class::User, 1, 9), b.recv_next()), (1, 1));
+}
+
+#[test]
+fn the_side_that_is_dialled_may_ask_as_well() {
+    let [mut a, mut b] = pair(3);
+    process(&mut b, 2);
+    b.end_session();
+    a.disconnected();
+    let hello = a.hello();
+    let [here, there] = connect(&mut a, &mut b, hello);
+    assert!(matches!(here, Meeting::Reset { session_no: 2, .. }), "{here:?}");
+    assert!(matches!(there, Meeting::Reset { session_no: 2, .. }), "{there:?}");
+}
+
+/// The answer that began a session is lost: the next Hello speaks of the old one.
+#[test]
+fn a_lost_answer_does_no_harm() {
+    let [mut a, mut b] = pair(3);
+    a.end_session();
+    let hello = a.hello();
+    b.hello_arrived(hello).unwrap();
+    let again = a.hello();
+    let [here, there] = connect(&mut a, &mut b, again);
+    assert!(matches!(here, Meeting::Reset { session_no: 3, .. }), "{here:?}");
+    assert!(matches!(there, Meeting::Reset { session_no: 3, .. }), "{there:?}");
+}
+
+/// A Hello that another connection has overtaken speaks of a position that its sender has left behind.
+#[test]
+fn a_hello_that_was_overtaken_begins_no_session() {
+    let [mut a, mut b] = pair(3);
+    process(&mut b, 1);
+    let overtaken = b.hello();
+    process(&mut b, 3);
+    let hello = b.hello();
+    connect(&mut b, &mut a, hello);
+    let refused = a.hello_arrived(overtaken);
+    assert!(matches!(refused, Err(LaneError::ResumeGap { wanted: 2, oldest: 4, .. })), "{refused:?}");
+    assert_eq!((a.session_no(), a.is_connected()), (1, true));
+    // One that expects what was never sent is another matter.
+    assert!(matches!(a.hello_arrived(at(1, 9)), Ok((Meeting::Reset { session_no: 2, .. }, _))));
+}
+
+#[test]
+fn an_answer_that_was_overtaken_is_of_no_use() {
+    let [mut a, mut b] = pair(3);
+    let (_, answer) = b.hello_arrived(a.hello()).unwrap();
+    process(&mut b, 3);
+    let hello = b.hello();
+    connect(&mut b, &mut a, hello);
+    assert!(matches!(a.answer_arrived(answer), Err(LaneError::ResumeGap { .. })));
+    assert_eq!((a.session_no(), a.is_connected()), (1, true));
+}
