@@ -413,6 +413,8 @@ impl Node {
 
     /// Serves a connection until it ends.
     fn carry(&self, connection: Connection, uid: NodeUid, number: u64) {
+        // Its keeper is to be met at once, not only with the next tick.
+        self.advance_leases(&mut self.lock());
         self.inner().peers_changed.notify_waiters();
         let node = self.clone();
         actix_rt::spawn(async move {
@@ -434,6 +436,8 @@ impl Node {
         peer.down_since = Some(now);
         state.leases.reader_closed(Reader::Lane(uid));
         state.was_drained(uid);
+        // What it owned can be excepted from what is settled.
+        state.arm_later();
         let Some(peer) = state.peers.get_mut(&uid) else { return };
         match ended {
             Ended::Broken(reason) => state.fail_session(uid, reason),

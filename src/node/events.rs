@@ -1,12 +1,18 @@
 //! What happens to peers and objects, for those who want to know.
 
-use super::Node;
+use super::objects::Entry;
+use super::outgoing::MessageTarget;
 use super::state::State;
-use crate::error::Error;
+use super::{Node, Started};
+use crate::error::{Error, Result};
+use crate::payload::Outgoing;
 use crate::reference::RRef;
 use futures_core::Stream;
+use rref_core::lifetime::HandleKey;
 use rref_core::{NodeUid, ObjectId};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 
@@ -108,7 +114,7 @@ pub struct Watch {
     events: NodeEvents,
     owner: NodeUid,
     /// The call that is answered when the object ends; 0 on the owner itself.
-    call_id: u64,
+    call_id: Arc<AtomicU64>,
     ended: Option<oneshot::Receiver<Error>>,
 }
 
@@ -147,8 +153,9 @@ impl Stream for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if self.call_id != 0 && self.ended.is_some() {
-            self.node.cancel_call(self.call_id);
+        let call_id = self.call_id.load(Ordering::Acquire);
+        if call_id != 0 && self.ended.is_some() {
+            self.node.cancel_call(call_id);
         }
     }
 }
@@ -170,8 +177,121 @@ impl<T> RRef<T> {
         let node = self.node().clone();
         let events = node.events();
         let owner = self.id().owner;
-        let (call_id, ended) = node.watch_end(self.id());
+        let call_id = Arc::default();
+        let ended = match self.is_local() {
+            true => node.watch_own(self.id()),
+            false => node.watch_foreign(self.key(), Arc::clone(&call_id)),
+        };
         Watch { node, events, owner, call_id, ended: Some(ended) }
+    }
+}
+
+impl Node {
+    /// Asks to be told when an object of this node ends.
+    fn watch_own(&self, id: ObjectId) -> oneshot::Receiver<Error> {
+        let (tell, told) = oneshot::channel();
+        let mut state = self.lock();
+        match state.objects.get(&id) {
+            Some(Entry::Live(_) | Entry::Pending(_)) => {
+                let tell = Arc::new(Mutex::new(Some(tell)));
+                let probe = tell.clone();
+                let watcher = Watcher {
+                    tell: Box::new(move |reason| {
+                        if let Some(tell) = tell.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                            let _ = tell.send(reason);
+                        }
+                    }),
+                    gone: Box::new(move || {
+                        let tell = probe.lock().unwrap_or_else(PoisonError::into_inner);
+                        tell.as_ref().is_none_or(oneshot::Sender::is_closed)
+                    }),
+                };
+                state.watch(id, watcher);
+            }
+            Some(Entry::Failed(error)) => drop(tell.send(error.clone())),
+            None => drop(tell.send(Error::Gone(crate::Gone::Freed))),
+        }
+        told
+    }
+
+    /// Asks the owner to tell when an object ends; the call that asks is noted.
+    fn watch_foreign(&self, key: HandleKey, call: Arc<AtomicU64>) -> oneshot::Receiver<Error> {
+        let (tell, told) = oneshot::channel();
+        // At once, so that whoever watches before a call hears of what the call does.
+        let asked = self.ask_for_end(key.id, &call);
+        let node = self.clone();
+        self.inner().home.run(move || drop(actix_rt::spawn(node.keep_asking(key, call, asked, tell))));
+        told
+    }
+
+    fn ask_for_end(&self, id: ObjectId, call: &AtomicU64) -> Result<Started> {
+        let started = self.start_call(id.owner, MessageTarget::Ended(id), Outgoing::default(), false)?;
+        call.store(started.call_id, Ordering::Release);
+        Ok(started)
+    }
+
+    /// Waits for the answer, and asks again whenever a session has ended under the question.
+    async fn keep_asking(
+        self,
+        key: HandleKey,
+        call: Arc<AtomicU64>,
+        asked: Result<Started>,
+        mut tell: oneshot::Sender<Error>,
+    ) {
+        let mut asked = asked;
+        loop {
+            let error = match asked {
+                Err(error) => error,
+                Ok(started) => tokio::select! {
+                    biased;
+                    () = tell.closed() => return,
+                    answer = started.result => match answer {
+                        Ok(Err(error)) => error,
+                        // The watch was dropped, or the node is closed.
+                        Ok(Ok(_)) | Err(_) => return,
+                    },
+                },
+            };
+            let again = matches!(
+                error,
+                Error::OutcomeUnknown { .. } | Error::NotSent { .. } | Error::Unreachable { .. }
+            );
+            if !again {
+                let _ = tell.send(error);
+                return;
+            }
+            if let Err(error) = self.back(key, &mut tell).await {
+                let _ = tell.send(error);
+                return;
+            }
+            asked = self.ask_for_end(key.id, &call);
+        }
+    }
+
+    /// Waits until the owner of an object can be asked again.
+    ///
+    /// # Errors
+    /// Why that will never be.
+    async fn back(&self, key: HandleKey, tell: &mut oneshot::Sender<Error>) -> Result<()> {
+        loop {
+            let changed = self.inner().peers_changed.notified();
+            {
+                let state = self.lock();
+                if let Some(reason) = state.lifetime.broken_reason(key) {
+                    return Err(Error::from(reason.clone()));
+                }
+                match state.check(key.id.owner) {
+                    Err(Error::Unreachable { .. }) => {}
+                    checked => return checked,
+                }
+            }
+            tokio::select! {
+                biased;
+                // Nobody wants to know any more: whatever is said is not heard.
+                () = tell.closed() => return Ok(()),
+                () = changed => {}
+            }
+        }
     }
 }
 

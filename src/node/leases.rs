@@ -8,7 +8,7 @@ use super::keeper::Command;
 use super::peer::Link;
 use super::state::{Lanes, Phase, State};
 use crate::error::Error;
-use rref_core::lease::{PeerState, Reader, Verdict};
+use rref_core::lease::{Reader, Verdict};
 use rref_core::wire::{Channel, Heartbeat, Hello, PROTOCOL_VERSION};
 use rref_core::{NodeUid, session::Position};
 use std::time::Duration;
@@ -101,7 +101,13 @@ impl Node {
     /// Goes as far as what was delivered allows, and has the readers polled that are behind.
     pub(crate) fn advance_leases(&self, state: &mut State) {
         let State { leases, lifetime, .. } = &mut *state;
-        for verdict in leases.advance(lifetime) {
+        let verdicts = leases.advance(lifetime);
+        if !verdicts.is_empty() {
+            // Who waits for a peer looks again.
+            let node = self.clone();
+            state.after(move || node.inner().peers_changed.notify_waiters());
+        }
+        for verdict in verdicts {
             state.carry_out(verdict);
         }
         if state.leases.take_news() {
@@ -199,6 +205,14 @@ impl State {
         tracing::warn!("`{name}` is given up: {reason}; references to its objects are broken");
         self.end_session(uid);
         let Some(peer) = self.peers.get_mut(&uid) else { return };
+        match peer.link {
+            Link::Dead(_) => {}
+            Link::Idle => {
+                peer.link = Link::Unreachable(reason.clone());
+                self.to_dial.push(uid);
+            }
+            _ => peer.link = Link::Unreachable(reason.clone()),
+        }
         let unsent = peer.outbound.drain();
         self.later(unsent);
         self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.clone(), reason: reason.clone() });
@@ -210,11 +224,10 @@ impl State {
 
     /// Forgets nodes that are gone for good, once nothing hangs on them any more.
     fn forget_dead(&mut self) {
+        let now = self.now();
         let dead = |peer: &&super::peer::Peer| {
             let uid = peer.info.uid;
-            matches!(peer.link, Link::Dead(_))
-                && self.leases.state(uid) == Some(PeerState::Fenced)
-                && peer.running.is_empty()
+            matches!(peer.link, Link::Dead(_)) && self.leases.is_silent(now, uid) && peer.running.is_empty()
         };
         let gone: Vec<NodeUid> = self.peers.values().filter(dead).map(|peer| peer.info.uid).collect();
         for uid in gone {

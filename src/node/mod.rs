@@ -457,6 +457,7 @@ impl Node {
         let (trace, _span) = trace::leaving(self, owner, source.function());
         let mut state = self.lock();
         state.check(owner)?;
+        state.check_target(&payload)?;
         let key = state.lifetime.create(owner);
         let handle = Handle::counted(self, key);
         // The message keeps the handle until it is in its lane: its number must be sent.
@@ -479,6 +480,7 @@ impl Node {
         let (trace, span) = trace::leaving(self, owner, target.function());
         let mut state = self.lock();
         state.check(owner)?;
+        state.check_target(&payload)?;
         let (reply, result) = oneshot::channel();
         let call_id = state.next_call;
         state.next_call += 1;
@@ -508,57 +510,9 @@ impl Node {
         let (trace, _span) = trace::leaving(self, owner, target.function());
         let mut state = self.lock();
         state.check(owner)?;
+        state.check_target(&payload)?;
         state.submit(owner, Message::new(Ask::Call { call_id: 0, target }, payload).traced(trace));
         Ok(())
-    }
-
-    /// Asks to be told when an object ends: the number of the call that asks, if it is not local.
-    pub(crate) fn watch_end(&self, id: ObjectId) -> (u64, oneshot::Receiver<Error>) {
-        let (tell, told) = oneshot::channel();
-        if id.owner == self.0.uid {
-            let mut state = self.lock();
-            match state.objects.get(&id) {
-                Some(Entry::Live(_) | Entry::Pending(_)) => {
-                    let tell = Arc::new(Mutex::new(Some(tell)));
-                    let probe = tell.clone();
-                    state.watch(
-                        id,
-                        events::Watcher {
-                            tell: Box::new(move |reason| {
-                                if let Some(tell) = tell.lock().unwrap_or_else(PoisonError::into_inner).take()
-                                {
-                                    let _ = tell.send(reason);
-                                }
-                            }),
-                            gone: Box::new(move || {
-                                let tell = probe.lock().unwrap_or_else(PoisonError::into_inner);
-                                tell.as_ref().is_none_or(oneshot::Sender::is_closed)
-                            }),
-                        },
-                    );
-                }
-                Some(Entry::Failed(error)) => drop(tell.send(error.clone())),
-                None => drop(tell.send(Error::Gone(crate::Gone::Freed))),
-            }
-            return (0, told);
-        }
-        match self.start_call(id.owner, MessageTarget::Ended(id), Outgoing::default(), false) {
-            Ok(started) => {
-                let call_id = started.call_id;
-                self.0.home.run(move || {
-                    actix_rt::spawn(async move {
-                        if let Ok(Err(error)) = started.result.await {
-                            let _ = tell.send(error);
-                        }
-                    });
-                });
-                (call_id, told)
-            }
-            Err(error) => {
-                drop(tell.send(error));
-                (0, told)
-            }
-        }
     }
 
     /// Tells the owner, if the call is not under way yet, how long it may take.

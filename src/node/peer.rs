@@ -47,6 +47,8 @@ pub(crate) struct Peer {
     pub(crate) grant: Grant,
     /// The settled watermark to stamp on what goes to this peer.
     pub(crate) settled: Seq,
+    /// A watermark beyond it, which holds but for objects of these owners; travels in an Ack only.
+    pub(crate) settled_except: Option<(Seq, Vec<NodeUid>)>,
     /// Index of each of our names in this session; 0 for those not announced.
     pub(crate) names_sent: Vec<u32>,
     pub(crate) next_name: u32,
@@ -85,6 +87,7 @@ impl Peer {
             assembly: Assembly::new(),
             grant: Grant::new(credit),
             settled: 0,
+            settled_except: None,
             names_sent: Vec::new(),
             next_name: 0,
             names_received: Vec::new(),

@@ -100,6 +100,7 @@ impl Peer {
         self.told.clear();
         self.assembly.clear();
         self.settled = 0;
+        self.settled_except = None;
         self.grant.restart();
         self.outbound.restart();
         // Their callers have been told that they are lost.

@@ -12,6 +12,7 @@ use super::outgoing::Message;
 use super::peer::{CREDIT, Link, Peer};
 use super::streams::Inlet;
 use crate::error::{Error, Gone, Result};
+use crate::payload::Outgoing;
 use crate::reference::any::AnyRef;
 use rref_core::lease::{LeaseSettings, Leases, Reader};
 use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
@@ -225,8 +226,21 @@ impl State {
         match &peer.link {
             Link::Dead(reason) => Err(Error::OwnerDied { owner: name(), reason: reason.clone() }),
             Link::Unreachable(reason) => Err(Error::Unreachable { peer: name(), reason: reason.clone() }),
+            _ if self.lifetime.is_given_up(uid) => {
+                let reason = "it has been given up, and has not returned yet".to_string();
+                Err(Error::Unreachable { peer: name(), reason })
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the handle that a message is addressed to is alive.
+    ///
+    /// # Errors
+    /// Why it is not: the object may still be there, but this handle keeps nothing any more.
+    pub(crate) fn check_target(&self, payload: &Outgoing) -> Result<()> {
+        let dead = payload.target.as_ref().and_then(|handle| self.lifetime.broken_reason(handle.key()));
+        dead.map_or(Ok(()), |reason| Err(Error::from(reason.clone())))
     }
 
     /// The name of a node, or its uid while the name is not known.

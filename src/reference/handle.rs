@@ -32,6 +32,10 @@ impl Handle {
         &self.node
     }
 
+    pub(crate) fn key(&self) -> HandleKey {
+        self.key
+    }
+
     pub(crate) fn id(&self) -> ObjectId {
         self.key.id
     }

@@ -32,6 +32,7 @@ use crate::registry::{LocalMessage, Method, function};
 use actix::{Actor, Addr, Context};
 use handle::Handle;
 use rref_core::ObjectId;
+use rref_core::lifetime::HandleKey;
 use rref_core::wire::NameKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::any::type_name;
@@ -91,6 +92,11 @@ impl<T> RRef<T> {
     #[cfg(feature = "testkit")]
     pub(crate) fn retyped<U>(self) -> RRef<U> {
         RRef::new(self.handle)
+    }
+
+    /// Which share of the object it is.
+    pub(crate) fn key(&self) -> HandleKey {
+        self.handle.key()
     }
 
     /// The name of the node that owns the object; its uid if the name is not known here.

@@ -9,6 +9,7 @@ mod endings;
 mod errors;
 mod faults;
 mod handoff;
+mod leases;
 mod lifecycle;
 mod messages;
 mod pressure;

@@ -348,6 +348,13 @@ impl Leases {
         Some(sent.saturating_add(self.settings.reliance()))
     }
 
+    /// Whether nothing has been heard of the peer for TTL + grace, or ever.
+    pub fn is_silent(&self, now: Duration, peer: NodeUid) -> bool {
+        let time = self.clock.time(now);
+        let renewed = self.peers.get(&peer).and_then(|lease| lease.renewed);
+        renewed.is_none_or(|renewed| time.saturating_sub(renewed) >= self.settings.silence())
+    }
+
     /// The peer's state as a holder; none if it has never been mentioned.
     pub fn state(&self, peer: NodeUid) -> Option<PeerState> {
         self.peers.get(&peer).map(|lease| lease.state)

@@ -36,6 +36,7 @@ pub fn node(name: &str) -> rref::Builder {
         .function(make_list_here)
         .function(bump)
         .function(bump_all)
+        .function(put_on_shared)
         .function(drop_it)
         .function(bump_large)
         .function(make_late)
@@ -172,6 +173,13 @@ pub async fn bump_all(list: Vec<RRef<Counter>>, n: i64) -> Result<i64, Told> {
         sum += c.send(Add(n)).await.map_err(told)?;
     }
     Ok(sum)
+}
+
+/// Puts a reference on the shelf that was shared with this node as `last`.
+pub async fn put_on_shared(c: RRef<Counter>) -> Result<usize, Told> {
+    let here = Node::current().ok_or("no node runs this")?;
+    let last = here.shared::<Shelf>("last").await.map_err(told)?;
+    last.send(Put(c)).await.map_err(told)
 }
 
 /// Takes a reference and lets go of it at once.
@@ -347,6 +355,7 @@ impl Handler<Log> for Counter {
 
 #[derive(Object)]
 #[object(messages(Put, Peek, Take, Count, Rest))]
+#[derive(Default)]
 pub struct Shelf(Vec<RRef<Counter>>);
 
 impl Actor for Shelf {
