@@ -115,3 +115,20 @@ fn an_answer_that_was_overtaken_is_of_no_use() {
     assert!(matches!(a.answer_arrived(answer), Err(LaneError::ResumeGap { .. })));
     assert_eq!((a.session_no(), a.is_connected()), (1, true));
 }
+
+/// Both dial, and both ask for a new session: the second Hello finds it begun.
+#[test]
+fn two_that_dial_at_once_begin_one_session() {
+    let [mut a, mut b] = pair(3);
+    a.end_session();
+    b.end_session();
+    let (ours, theirs) = (a.hello(), b.hello());
+    let [here, there] = connect(&mut a, &mut b, ours);
+    assert_eq!([here, there].map(|met| matches!(met, Meeting::Reset { session_no: 2, .. })), [true; 2]);
+    let late = a.hello_arrived(theirs);
+    assert!(matches!(late, Err(LaneError::Overtaken { ours: 2, theirs: 1 })), "{late:?}");
+    assert_eq!((a.session_no(), a.is_connected()), (2, true));
+    // The side that was dialled knows that the other one has followed once it hears from it.
+    process(&mut b, 1);
+    assert!(matches!(b.hello_arrived(ours), Err(LaneError::Overtaken { .. })));
+}

@@ -473,7 +473,9 @@ impl State {
             true => Err((RejectReason::UnknownSession, "this node is connected already".to_string())),
             false => self.meet(uid, side, theirs).map_err(|error| match error {
                 // Overtaken by another connection: whoever still has none dials again.
-                LaneError::ResumeGap { .. } => (RejectReason::Simultaneous, error.to_string()),
+                LaneError::ResumeGap { .. } | LaneError::Overtaken { .. } => {
+                    (RejectReason::Simultaneous, error.to_string())
+                }
                 _ => (RejectReason::UnknownSession, error.to_string()),
             }),
         };

@@ -2,10 +2,12 @@
 
 use super::Node;
 use super::objects::Entry;
+use rref_core::lease::{LeaseReport, PeerState};
 use rref_core::lifetime::OwnedState;
 use rref_core::{NodeUid, ObjectId};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// What a node has at one moment. Made by [`Node::report`]; its `Display` is a short text.
 #[derive(Clone, Debug)]
@@ -87,6 +89,11 @@ pub struct PeerReport {
     pub link: String,
     /// The number of the session: what two nodes have said to each other since they last began anew.
     pub session: u32,
+    /// As a holder of this node's objects: `up`, `lapsed` (its lease has run out; it keeps everything), or
+    /// `fenced` (what it held is let go).
+    pub lease: String,
+    /// How long its lease still runs, unless it is renewed.
+    pub lease_left: Duration,
     /// Messages that wait for room on the connection, or for credit.
     pub queued: usize,
     /// Their bytes.
@@ -150,6 +157,8 @@ impl Node {
                 broken: held.broken.map(|reason| crate::Error::from(reason).to_string()),
             })
             .collect();
+        let leases: BTreeMap<NodeUid, LeaseReport> =
+            state.leases.report(state.now()).map(|lease| (lease.peer, lease)).collect();
         let peers: Vec<PeerReport> = state
             .peers
             .values()
@@ -158,6 +167,12 @@ impl Node {
                 uid: peer.info.uid,
                 link: peer.link.to_string(),
                 session: peer.lane.session_no(),
+                lease: match leases.get(&peer.info.uid).map(|lease| lease.state) {
+                    None | Some(PeerState::Up) => "up".into(),
+                    Some(PeerState::Lapsed) => "lapsed".into(),
+                    Some(PeerState::Fenced) => "fenced".into(),
+                },
+                lease_left: leases.get(&peer.info.uid).map_or(Duration::ZERO, |lease| lease.left),
                 queued: peer.outbound.len(),
                 queued_bytes: peer.outbound.bytes(),
                 waiting_for_credit: peer.outbound.waiting_for_credit(),
@@ -237,10 +252,12 @@ impl fmt::Display for NodeReport {
         for peer in &self.peers {
             writeln!(
                 f,
-                "  peer {} ({}): {}, {} messages queued ({} for want of credit), {} frames unacknowledged, {} of its calls run here ({} bytes)",
+                "  peer {} ({}): {}, its lease {} for {:.1?}, {} messages queued ({} for want of credit), {} frames unacknowledged, {} of its calls run here ({} bytes)",
                 peer.name,
                 peer.uid,
                 peer.link,
+                peer.lease,
+                peer.lease_left,
                 peer.queued,
                 peer.waiting_for_credit,
                 peer.unacknowledged,

@@ -130,6 +130,7 @@ fn receiver_crash_after_forward() {
             assert_eq!(x.send(Add(1)).await?, 8);
             let alone = || holders(&b, &x) == named(&["d"]) && a.report().held.is_empty();
             assert!(cluster.run_until(alone, long()).await, "{}{}", a.report(), b.report());
+            cluster.delay("d", "b", seconds(0));
             drop((x, last));
             assert_no_leaks(&[&a, &b, &d]).await;
             Ok(())

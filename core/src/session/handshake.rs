@@ -66,8 +66,12 @@ impl<F> Lane<F> {
     ///
     /// [`LaneError::ResumeGap`] for a Hello that was overtaken: a node never goes back in a session, so
     /// one that expects what it has acknowledged has sent this before a connection that stands by now.
+    /// [`LaneError::Overtaken`] likewise, for a session that the peer is known to have left.
     /// [`LaneError::NoSessionLeft`]. The lane is as before.
     pub fn hello_arrived(&mut self, peer: Position) -> Result<(Meeting, Position), LaneError> {
+        if self.peer_has_left(peer.session_no) {
+            return Err(LaneError::Overtaken { ours: self.session_no(), theirs: peer.session_no });
+        }
         if peer.recv_next > 0 {
             match self.connected(peer.session_no, peer.recv_next) {
                 Ok(resume) => return Ok((Meeting::Resumed(resume), self.position())),
@@ -92,7 +96,9 @@ impl<F> Lane<F> {
     /// and the connection of no use. After a gap the session must end.
     pub fn answer_arrived(&mut self, peer: Position) -> Result<Meeting, LaneError> {
         if peer.session_no > self.session_no() && peer.recv_next == 1 {
-            return self.begin(peer.session_no, None);
+            let meeting = self.begin(peer.session_no, None)?;
+            self.peer_is_here();
+            return Ok(meeting);
         }
         if peer.session_no < self.session_no() && peer.session_no > 0 {
             let (ours, theirs) = (self.session_no(), peer.session_no);

@@ -32,6 +32,8 @@ pub struct Lane<F> {
     rules: Rules,
     limits: LaneLimits,
     session_no: u32,
+    /// The latest session in which the peer is known to have been.
+    peer_session: u32,
     connected: bool,
     /// Only a reset helps.
     ended: bool,
@@ -68,6 +70,7 @@ impl<F> Lane<F> {
             rules,
             limits,
             session_no: 1,
+            peer_session: 0,
             connected: false,
             ended: false,
             buffer: VecDeque::new(),
@@ -97,6 +100,16 @@ impl<F> Lane<F> {
         self.rules
     }
 
+    /// The peer is in our session: it says nothing of an earlier one any more.
+    pub(super) fn peer_is_here(&mut self) {
+        self.peer_session = self.session_no;
+    }
+
+    /// Whether the peer is known to have left that session.
+    pub(super) fn peer_has_left(&self, session_no: u32) -> bool {
+        session_no > 0 && session_no < self.peer_session
+    }
+
     /// Whether the session can only be followed by another one.
     pub fn is_ended(&self) -> bool {
         self.ended
@@ -118,7 +131,7 @@ impl<F> Lane<F> {
     /// Everything as in a new lane, in another session.
     pub(super) fn switch(&mut self, session_no: u32) {
         let fresh = Lane::new(self.rules, self.limits);
-        *self = Lane { session_no, ..fresh };
+        *self = Lane { session_no, peer_session: self.peer_session, ..fresh };
     }
 
     /// Whether a connection serves the lane.
@@ -276,6 +289,7 @@ impl<F> Lane<F> {
     ///
     /// [`LaneError::Gap`] if frames are missing before it; position 0 is never in the sequence.
     pub fn accept(&mut self, seq: Seq) -> Result<Accept, LaneError> {
+        self.peer_is_here();
         if seq == self.recv_next() {
             return Ok(Accept::Process);
         }

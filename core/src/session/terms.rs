@@ -74,6 +74,14 @@ pub enum LaneError {
         /// The session in its answer.
         theirs: u32,
     },
+    /// What the peer says of the session was true before another connection stood.
+    #[error("the peer speaks of session {theirs}, which it has left: this is session {ours}")]
+    Overtaken {
+        /// Our session.
+        ours: u32,
+        /// The session in its Hello.
+        theirs: u32,
+    },
     /// Session numbers are used up. Only a new process, with a new uid, helps.
     #[error("no session number is left")]
     NoSessionLeft,

@@ -1,0 +1,307 @@
+//! Real processes that are killed, stopped and blocked: what leases make of it.
+//!
+//! With leases of a tenth of their usual length, since these clocks cannot be made to jump.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use rref::prelude::*;
+use rref::testkit::processes::{Processes, serve_if_child};
+use rref::{Gone, LeaseSettings};
+use std::time::{Duration, Instant};
+
+/// How long anything here may take before it has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn leases() -> LeaseSettings {
+    LeaseSettings::shortened(10)
+}
+
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "i64")]
+struct Add(i64);
+
+#[derive(Object)]
+#[object(messages(Add))]
+struct Counter(i64);
+
+impl Actor for Counter {
+    type Context = Context<Self>;
+}
+
+impl Handler<Add> for Counter {
+    type Result = i64;
+
+    fn handle(&mut self, Add(n): Add, _: &mut Self::Context) -> i64 {
+        self.0 += n;
+        self.0
+    }
+}
+
+/// Keeps references, and may block its node's thread.
+#[derive(Default, Object)]
+#[object(messages(Put, Take, Block, Use))]
+struct Shelf(Vec<RRef<Counter>>);
+
+impl Actor for Shelf {
+    type Context = Context<Self>;
+}
+
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "usize")]
+struct Put(RRef<Counter>);
+
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "Option<RRef<Counter>>")]
+struct Take;
+
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "()")]
+struct Block(Duration);
+
+/// Adds 1 to the last counter.
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "Result<i64, String>")]
+struct Use;
+
+impl Handler<Put> for Shelf {
+    type Result = usize;
+
+    fn handle(&mut self, Put(counter): Put, _: &mut Self::Context) -> usize {
+        self.0.push(counter);
+        self.0.len()
+    }
+}
+
+impl Handler<Take> for Shelf {
+    type Result = Option<RRef<Counter>>;
+
+    fn handle(&mut self, _: Take, _: &mut Self::Context) -> Option<RRef<Counter>> {
+        self.0.pop()
+    }
+}
+
+impl Handler<Block> for Shelf {
+    type Result = ();
+
+    fn handle(&mut self, Block(time): Block, _: &mut Self::Context) {
+        std::thread::sleep(time);
+    }
+}
+
+impl Handler<Use> for Shelf {
+    type Result = ResponseFuture<Result<i64, String>>;
+
+    fn handle(&mut self, _: Use, _: &mut Self::Context) -> Self::Result {
+        let last = self.0.last().cloned();
+        Box::pin(async move {
+            let last = last.ok_or_else(|| "there is none".to_string())?;
+            last.send(Add(1)).await.map_err(|error| format!("{error:?}"))
+        })
+    }
+}
+
+fn counter(start: i64) -> Counter {
+    Counter(start)
+}
+
+fn shelf() -> Shelf {
+    Shelf::default()
+}
+
+/// The holders of each object of the node, by its type's name.
+fn listed() -> Vec<(String, Vec<String>)> {
+    let report = Node::current().map(|node| node.report());
+    let objects = report.into_iter().flat_map(|report| report.objects);
+    objects.map(|object| (object.type_name, object.holders)).collect()
+}
+
+/// Hands a reference on and does not wait for anything.
+fn hand_on(counter: RRef<Counter>, shelf: RRef<Shelf>) -> Result<(), String> {
+    shelf.do_send(Put(counter)).map_err(|error| error.to_string())
+}
+
+fn node(name: &str) -> Builder {
+    Node::builder(name)
+        .leases(leases())
+        .default_timeout(PATIENCE)
+        .register::<Counter>()
+        .register::<Shelf>()
+        .function(counter)
+        .function(shelf)
+        .function(listed)
+        .function(hand_on)
+}
+
+/// Waits until `condition` holds.
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "still not so: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The holders of the node's counters, each in order.
+fn holders(me: &Node, owner: &str) -> Vec<Vec<String>> {
+    let listed = me.call(owner, listed, ()).blocking().unwrap();
+    let counters = listed.into_iter().filter(|(type_name, _)| type_name.ends_with("Counter"));
+    counters
+        .map(|(_, mut holders)| {
+            holders.sort();
+            holders
+        })
+        .collect()
+}
+
+/// A dead holder's reference is kept until its lease and the grace are over, and not for ever.
+#[test]
+fn killed_holder() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(2)?;
+    let me = processes.join(node("test"))?;
+    let theirs = me.remote("p2", shelf, ())?;
+    let x = me.remote("p1", counter, (0,))?;
+    theirs.send(Put(x.clone())).blocking()?;
+    until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
+    drop(x);
+    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    processes.kill("p2")?;
+    until("its death is known", || theirs.send(Take).blocking().is_err());
+    assert_eq!(holders(&me, "p1"), [["p2"]], "a crash alone frees nothing");
+    until("it is freed", || holders(&me, "p1").is_empty());
+    drop(theirs);
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
+/// Whoever has passed a reference on is killed at once, with the message on its way.
+#[test]
+fn introducer_crash_after_send() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(3)?;
+    let me = processes.join(node("test"))?;
+    let theirs = me.remote("p3", shelf, ())?;
+    let x = me.remote("p1", counter, (7,))?;
+    me.call("p2", hand_on, (x.clone(), theirs.clone())).blocking()?.unwrap();
+    processes.kill("p2")?;
+    drop(x);
+    until("only p3 is listed", || holders(&me, "p1") == [["p3"]]);
+    assert_eq!(theirs.send(Use).blocking()?, Ok(8));
+    drop(theirs);
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
+/// The receiver is blocked for longer than the dead introducer's lease lasts, with the reference unread in
+/// its socket; its heartbeats go on. The owner must wait for it.
+#[test]
+fn introducer_crash_while_receiver_blocked() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(3)?;
+    let me = processes.join(node("test"))?;
+    let theirs = me.remote("p3", shelf, ())?;
+    let x = me.remote("p1", counter, (7,))?;
+    x.ready().blocking()?;
+    theirs.ready().blocking()?;
+    let blocked = theirs.send(Block(leases().silence() * 2));
+    me.call("p2", hand_on, (x.clone(), theirs.clone())).blocking()?.unwrap();
+    until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
+    drop(x);
+    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    processes.kill("p2")?;
+    // All the while the object is there, for p3's sake.
+    let mut over = false;
+    let blocked = std::thread::spawn(move || blocked.blocking());
+    until("p3 goes on", || {
+        over = blocked.is_finished();
+        assert!(over || holders(&me, "p1").len() == 1, "freed while p3 had it in its socket");
+        over
+    });
+    until("only p3 is listed", || holders(&me, "p1") == [["p3"]]);
+    assert_eq!(theirs.send(Use).blocking()?, Ok(8));
+    drop(theirs);
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
+/// A handler that blocks its node's thread costs the node no lease, neither as a holder nor as an owner.
+#[test]
+fn blocked_arbiter_keeps_leases() -> Result<(), Error> {
+    serve_if_child(node);
+    let processes = Processes::start(2)?;
+    let me = processes.join(node("test"))?;
+    let theirs = me.remote("p2", shelf, ())?;
+    let (held, own) = (me.remote("p1", counter, (0,))?, me.remote("p2", counter, (0,))?);
+    theirs.send(Put(held.clone())).blocking()?;
+    until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
+    drop(held);
+    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    let sessions = |node: &Node| node.report().peers.iter().map(|peer| peer.session).collect::<Vec<_>>();
+    let before = sessions(&me);
+    let blocked = theirs.send(Block(leases().silence() * 2));
+    let blocked = std::thread::spawn(move || blocked.blocking());
+    until("p2 goes on", || {
+        assert_eq!(holders(&me, "p1"), [["p2"]]);
+        blocked.is_finished()
+    });
+    // Nothing was fenced, given up or begun anew.
+    assert_eq!(sessions(&me), before);
+    assert_eq!(theirs.send(Use).blocking()?, Ok(1));
+    assert_eq!(own.send(Add(1)).blocking()?, 1);
+    drop((theirs, own));
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
+/// A process that is stopped for less than its lease and the grace loses nothing.
+#[test]
+fn holder_paused_within_grace() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(2)?;
+    let me = processes.join(node("test"))?;
+    let theirs = me.remote("p2", shelf, ())?;
+    let x = me.remote("p1", counter, (0,))?;
+    theirs.send(Put(x.clone())).blocking()?;
+    drop(x);
+    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    let lapsed = || {
+        let report = me.report();
+        report.peers.iter().any(|peer| peer.name == "p2" && peer.lease == "lapsed")
+    };
+    processes.stop("p2")?;
+    // Its lease runs out here as it does at p1.
+    until("its lease has run out", lapsed);
+    processes.resume("p2")?;
+    until("it has renewed its lease", || !lapsed());
+    assert_eq!(holders(&me, "p1"), [["p2"]]);
+    assert_eq!(theirs.send(Use).blocking()?, Ok(1));
+    drop(theirs);
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
+/// One that is stopped for longer has lost what it alone held, is told so, and has the rest again.
+#[test]
+fn holder_paused_beyond() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(2)?;
+    let me = processes.join(node("test"))?;
+    let theirs = me.remote("p2", shelf, ())?;
+    let (alone, shared) = (me.remote("p1", counter, (0,))?, me.remote("p1", counter, (10,))?);
+    theirs.send(Put(shared.clone())).blocking()?;
+    theirs.send(Put(alone.clone())).blocking()?;
+    drop(alone);
+    until("p2 alone holds one", || holders(&me, "p1").contains(&vec!["p2".to_string()]));
+    processes.stop("p2")?;
+    until("it is fenced", || holders(&me, "p1") == [["test"]]);
+    processes.resume("p2")?;
+    until("it is listed again", || holders(&me, "p1") == [["p2", "test"]]);
+    let lost = theirs.send(Use).blocking()?;
+    let reasons = [Gone::LeaseExpired, Gone::Freed].map(|gone| Err(format!("{:?}", Error::Gone(gone))));
+    assert!(reasons.contains(&lost), "{lost:?}");
+    assert!(theirs.send(Take).blocking()?.is_some());
+    assert_eq!(theirs.send(Use).blocking()?, Ok(11));
+    drop((theirs, shared));
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
