@@ -52,6 +52,8 @@ mod host;
 mod network;
 mod panics;
 mod probe;
+#[cfg(unix)]
+pub mod processes;
 mod random;
 mod stream;
 mod trace;
