@@ -338,6 +338,11 @@ impl TestCluster {
         self.shared.network.lose(kind, Some((self.place(from), self.place(to))), times);
     }
 
+    /// From now on no frames are lost, whatever was asked for before.
+    pub fn keep_frames(&self) {
+        self.shared.network.lose_nothing();
+    }
+
     /// How many frames are still to be lost.
     pub fn frames_to_drop(&self) -> u32 {
         self.shared.network.still_to_lose()
@@ -429,6 +434,7 @@ impl TestCluster {
     /// Ends all faults, waits until nothing is held, and shuts every node down.
     pub(super) async fn finish(&self) -> Result<(), String> {
         self.heal();
+        self.keep_frames();
         for member in self.shared.members.borrow().iter().flatten() {
             member.process.set_paused(false);
             member.process.set_lag(Duration::ZERO);
