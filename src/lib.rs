@@ -58,6 +58,10 @@ mod book {
     mod model_parallel {}
     #[doc = include_str!("../docs/src/service.md")]
     mod service {}
+    #[doc = include_str!("../docs/src/testing.md")]
+    mod testing {}
+    #[doc = include_str!("../docs/src/simulation.md")]
+    mod simulation {}
     #[doc = include_str!("../docs/src/how-a-call-travels.md")]
     mod how_a_call_travels {}
     #[doc = include_str!("../docs/src/errors.md")]

@@ -180,6 +180,13 @@ fn the_service_tutorial_s_program_is_built_and_run() {
 }
 
 #[test]
+fn the_testing_tutorial_s_first_test_is_run() {
+    let test = read("tests/testkit_first.rs");
+    let code = test.split_once("\n\n").map_or(test.as_str(), |(_, code)| code);
+    assert!(read("docs/src/testing.md").contains(code.trim_end()), "it differs from tests/testkit_first.rs");
+}
+
+#[test]
 fn the_readme_has_exactly_two_commands() {
     let readme = read("README.md");
     let commands: Vec<&str> = readme.lines().filter(|line| line.starts_with("cargo ")).collect();

@@ -360,7 +360,7 @@ impl Node {
             object: None,
             function,
             cancel,
-            deadline: deadline(call.timeout_ms),
+            deadline: self.deadline(call.timeout_ms),
             answered: false,
             streaming: false,
             traced: Traced::default(),
@@ -624,12 +624,14 @@ fn unnamed(target: &Target) -> &'static str {
     }
 }
 
-/// When a call that may take this long, and has arrived now, need not be started any more.
-fn deadline(timeout_ms: u64) -> Option<Instant> {
-    if timeout_ms == u64::MAX {
-        return None;
+impl Node {
+    /// When a call that may take this long, and has arrived now, need not be started any more.
+    fn deadline(&self, timeout_ms: u64) -> Option<Instant> {
+        if timeout_ms == u64::MAX {
+            return None;
+        }
+        self.inner().config.surroundings.now().checked_add(Duration::from_millis(timeout_ms))
     }
-    Instant::now().checked_add(Duration::from_millis(timeout_ms))
 }
 
 fn remote_error(incoming: &Incoming, owner: &str, schema: u128, trace_id: u128) -> Error {

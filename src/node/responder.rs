@@ -59,7 +59,7 @@ impl Responder {
     /// Whether the caller no longer waits, so that the call need not start.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))
-            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            || self.deadline.is_some_and(|deadline| self.node.inner().config.surroundings.now() >= deadline)
     }
 
     fn answer(&mut self, result: Result<Outgoing>) {

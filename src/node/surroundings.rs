@@ -1,13 +1,14 @@
-//! What a node takes from outside: randomness and threads. A simulation gives its own, so that a run
-//! can be repeated.
+//! What a node takes from outside: randomness, time and threads. A simulation gives its own, so that a
+//! run can be repeated, and a clock can be wrong.
 
 use crate::error::{Error, Result};
 #[cfg(feature = "testkit")]
-use crate::testkit::Random;
+use crate::testkit::Simulated;
 #[cfg(feature = "testkit")]
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use tokio::time::Instant;
 
-/// Where a node's randomness comes from, and whether it may start threads.
+/// Where a node's randomness and time come from, and whether it may start threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Surroundings {
     /// The operating system.
@@ -15,7 +16,7 @@ pub(crate) enum Surroundings {
     System,
     /// A simulation: everything on one thread, randomness from a seed.
     #[cfg(feature = "testkit")]
-    Simulation(Arc<Mutex<Random>>),
+    Simulation(Arc<Simulated>),
 }
 
 impl Surroundings {
@@ -25,10 +26,17 @@ impl Surroundings {
         match self {
             Surroundings::System => random_bytes(),
             #[cfg(feature = "testkit")]
-            Surroundings::Simulation(random) => {
-                let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(std::array::from_fn(|_| random.byte()))
-            }
+            Surroundings::Simulation(simulated) => Ok(simulated.random_bytes()),
+        }
+    }
+
+    /// What this node's clock shows: for what a node judges by its own time, such as deadlines of calls.
+    /// Timers do not go by it.
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            Surroundings::System => Instant::now(),
+            #[cfg(feature = "testkit")]
+            Surroundings::Simulation(simulated) => simulated.now(),
         }
     }
 

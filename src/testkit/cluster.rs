@@ -5,6 +5,7 @@ use super::host::Process;
 use super::network::{Counts, Network, Place};
 use super::panics::Panic;
 use super::random::Random;
+use super::simulated::Simulated;
 use super::stream::Wire;
 use super::trace::{Trace, What};
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use std::fmt::Write;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -58,6 +59,7 @@ struct Shared {
 
 struct Member {
     process: Rc<Process>,
+    simulated: Arc<Simulated>,
     /// None while it starts.
     node: Option<Node>,
 }
@@ -105,9 +107,10 @@ impl TestCluster {
         let joined: Vec<String> = self.running().into_iter().filter(|other| other != name).collect();
         let number = network.start(place);
         let process = Process::start(progress.clone());
-        members.borrow_mut()[place] = Some(Member { process: process.clone(), node: None });
-        let random = Random::fork(*seed, &format!("{name} {number}"));
-        let surroundings = Surroundings::Simulation(Arc::new(Mutex::new(random)));
+        let simulated = Arc::new(Simulated::new(Random::fork(*seed, &format!("{name} {number}"))));
+        let surroundings = Surroundings::Simulation(simulated.clone());
+        members.borrow_mut()[place] =
+            Some(Member { process: process.clone(), simulated: simulated.clone(), node: None });
         let wire = Wire { network: network.clone(), place, process: number };
         let mut builder = (settings.make)(name)
             .transport(wire)
@@ -238,6 +241,21 @@ impl TestCluster {
         self.process(name).set_lag(lag);
     }
 
+    /// The clock of `name` runs by so many millionths faster than virtual time from now on; slower if
+    /// negative, not at all at -1,000,000. Good clocks are within 50.
+    ///
+    /// It is what the node goes by when it judges how much time has passed, as for the deadlines of calls
+    /// that it is asked. Timers go by virtual time; so does the test.
+    #[track_caller]
+    pub fn skew_clock(&self, name: &str, millionths: i64) {
+        self.tell(name, &format!("its clock runs {millionths} millionths fast"));
+        let place = self.place(name);
+        match &self.shared.members.borrow()[place] {
+            Some(member) => member.simulated.skew(millionths),
+            None => panic!("`{name}` does not run"),
+        }
+    }
+
     /// Cuts the nodes of `group` off from all others, in both directions.
     ///
     /// As with a cable that is pulled, nobody is told: connections stay, what is sent waits, and new
@@ -318,6 +336,11 @@ impl TestCluster {
     #[track_caller]
     pub fn drop_frames_between(&self, from: &str, to: &str, kind: Kind, times: u32) {
         self.shared.network.lose(kind, Some((self.place(from), self.place(to))), times);
+    }
+
+    /// From now on no frames are lost, whatever was asked for before.
+    pub fn keep_frames(&self) {
+        self.shared.network.lose_nothing();
     }
 
     /// How many frames are still to be lost.
@@ -411,6 +434,7 @@ impl TestCluster {
     /// Ends all faults, waits until nothing is held, and shuts every node down.
     pub(super) async fn finish(&self) -> Result<(), String> {
         self.heal();
+        self.keep_frames();
         for member in self.shared.members.borrow().iter().flatten() {
             member.process.set_paused(false);
             member.process.set_lag(Duration::ZERO);

@@ -43,6 +43,8 @@
 //! [`TestCluster::random`] or from a seed. `tokio::select!` without `biased`, the order of a std
 //! `HashMap`, threads, and `std::time` are not repeatable.
 //!
+//! The kit is for tests: it panics where an assertion would. Must not be used by any other part of rref.
+//!
 //! The book's chapter on testing begins from here; another one says what a simulation cannot show.
 
 mod builder;
@@ -52,7 +54,10 @@ mod host;
 mod network;
 mod panics;
 mod probe;
+#[cfg(unix)]
+pub mod processes;
 mod random;
+mod simulated;
 mod stream;
 mod trace;
 
@@ -63,6 +68,7 @@ pub use panics::Panic;
 pub use probe::{Probe, Recorder};
 pub use random::Random;
 pub use rref_core::wire::Kind as FrameKind;
+pub(crate) use simulated::Simulated;
 pub use trace::{Trace, TraceEvent, What};
 
 use std::time::Duration;

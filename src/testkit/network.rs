@@ -216,6 +216,10 @@ impl Network {
         self.lock().losses.push(Loss { kind, way, left: times });
     }
 
+    pub(super) fn lose_nothing(&self) {
+        self.lock().losses.clear();
+    }
+
     /// Frames that are still to be lost.
     pub(super) fn still_to_lose(&self) -> u32 {
         self.lock().losses.iter().map(|loss| loss.left).sum()

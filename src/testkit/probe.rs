@@ -26,9 +26,12 @@ struct Inbox<M: RemoteMessage> {
     news: Notify,
 }
 
+/// What is answered to a message.
+type Answer<M> = Box<dyn FnMut(&M) -> <M as actix::Message>::Result + Send>;
+
 struct Received<M: RemoteMessage> {
     messages: VecDeque<M>,
-    reply: Box<dyn FnMut(&M) -> M::Result + Send>,
+    reply: Answer<M>,
 }
 
 impl<M: RemoteMessage> Inbox<M> {

@@ -39,7 +39,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub(crate) fn byte(&mut self) -> u8 {
+    pub(super) fn byte(&mut self) -> u8 {
         self.next().to_le_bytes()[7]
     }
 

@@ -3,7 +3,7 @@
 use super::program::*;
 use super::world::world;
 use rref::prelude::*;
-use rref::testkit::{Random, TestCluster, ms, secs};
+use rref::testkit::{FrameKind, Random, TestCluster, ms, secs};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -118,7 +118,9 @@ impl Plan {
             60..68 => self.ask(&node),
             68..74 => self.use_chests(&node),
             74..90 => self.let_go(&node),
-            _ => self.cluster.advance(ms(self.below(40))).await,
+            90..98 => self.cluster.advance(ms(self.below(40))).await,
+            // Long enough for a peer that is cut off to be given up for now.
+            _ => self.cluster.advance(ms(self.below(10_000))).await,
         }
         if self.below(3) == 0 {
             self.cluster.advance(ms(self.below(8))).await;
@@ -234,7 +236,7 @@ impl Plan {
     /// Something goes wrong, or is well again.
     pub fn fault(&self) {
         let (one, other) = (self.node(), self.node());
-        match self.below(12) {
+        match self.below(14) {
             0..3 => {
                 self.count(|done| done.cuts += 1);
                 self.cluster.cut(&one, &other);
@@ -249,6 +251,11 @@ impl Plan {
             8 => self.cluster.slow(&one, ms(self.below(20))),
             9 => self.cluster.pause(&one),
             10 => self.cluster.resume(&one),
+            11 | 12 => {
+                let kind = self.random.borrow_mut().pick(&FrameKind::ALL).copied();
+                let kind = kind.unwrap_or(FrameKind::Ack);
+                self.cluster.drop_frames_between(&one, &other, kind, 1);
+            }
             _ => self.cluster.heal(),
         }
     }
@@ -256,6 +263,7 @@ impl Plan {
     /// Ends all faults.
     pub fn repair(&self) {
         self.cluster.heal();
+        self.cluster.keep_frames();
         for name in self.cluster.names() {
             self.cluster.resume(name);
             self.cluster.slow(name, Duration::ZERO);

@@ -185,11 +185,11 @@ fn large_tensors_and_small_calls() {
 }
 
 /// Two nodes on a network of their own.
-async fn pair() -> (Node, Node) {
+async fn pair() -> rref::Result<(Node, Node)> {
     let network = rref::transport::Network::new();
-    let b = node("b").transport(network.clone()).listen("b").insecure().start().await.unwrap();
-    let a = node("a").transport(network).listen("a").insecure().join("b").start().await.unwrap();
-    (a, b)
+    let b = node("b").transport(network.clone()).listen("b").insecure().start().await?;
+    let a = node("a").transport(network).listen("a").insecure().join("b").start().await?;
+    Ok((a, b))
 }
 
 /// The nodes of one process have nothing in common but the process.
@@ -197,8 +197,8 @@ async fn pair() -> (Node, Node) {
 async fn init_rpc_twice() {
     tokio::time::pause();
     // Two clusters with the same names, each on a network of its own.
-    let (a1, b1) = pair().await;
-    let (a2, b2) = pair().await;
+    let (a1, b1) = pair().await.unwrap();
+    let (a2, b2) = pair().await.unwrap();
     let x = a1.remote("b", add, (1, 2)).unwrap();
     let y = a2.remote("b", add, (10, 20)).unwrap();
     assert_ne!(b1.uid(), b2.uid());

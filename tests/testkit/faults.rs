@@ -186,6 +186,22 @@ fn a_paused_node_does_nothing_and_then_catches_up() {
     });
 }
 
+/// The owner counts how long a caller may wait by its own clock.
+#[test]
+fn a_fast_clock_ends_calls_too_early() {
+    cluster(2).run(async |cluster| {
+        let counter = cluster.node("n1").remote("n2", counter, ())?;
+        for (millionths, run) in [(0, 1), (1_000_000, 1), (-500_000, 2)] {
+            cluster.skew_clock("n2", millionths);
+            counter.do_send(Nap(6_000))?;
+            let added = counter.send(Add(1)).timeout(secs(10)).await;
+            assert_eq!(added.is_ok(), millionths <= 0, "{millionths}: {added:?}");
+            assert_eq!(counter.send(Add(0)).await?, run);
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn a_slow_node_takes_its_time() {
     cluster(2).latency(ms(1)..ms(2)).run(async |cluster| {

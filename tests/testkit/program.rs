@@ -44,19 +44,24 @@ pub async fn wait(millis: u64) -> u64 {
 #[rtype(result = "i64")]
 pub struct Add(pub i64);
 
+/// Adds one each second from now on.
 #[derive(Serialize, Deserialize, Message)]
 #[rtype(result = "()")]
 pub struct Tick;
 
+/// Handles nothing else for so many milliseconds.
+#[derive(Serialize, Deserialize, Message)]
+#[rtype(result = "()")]
+pub struct Nap(pub u64);
+
 #[derive(Object)]
-#[object(messages(Add, Tick))]
+#[object(messages(Add, Tick, Nap))]
 pub struct Counter(pub i64);
 
 pub fn counter() -> Counter {
     Counter(0)
 }
 
-/// Adds one each second.
 impl Actor for Counter {
     type Context = Context<Self>;
 }
@@ -67,6 +72,14 @@ impl Handler<Add> for Counter {
     fn handle(&mut self, Add(n): Add, _: &mut Self::Context) -> i64 {
         self.0 += n;
         self.0
+    }
+}
+
+impl Handler<Nap> for Counter {
+    type Result = ();
+
+    fn handle(&mut self, Nap(millis): Nap, context: &mut Self::Context) {
+        context.wait(tokio::time::sleep(ms(millis)).into_actor(self));
     }
 }
 
