@@ -50,6 +50,8 @@ rules! {
     park_claims,
     /// Section 3: an `ack` counts only once everything sent before it has been processed.
     ack_waits_for_position,
+    /// Section 3: an acknowledgement that speaks of another session is dropped.
+    drop_foreign_acks,
     /// Section 3: introductions of broken entries count as settled.
     settle_broken,
     /// Section 3: exceptions never apply to pins on objects of the excepted owners.
