@@ -86,6 +86,8 @@ rules! {
     report_dead_creators,
     /// R10: what a fenced node lists when it returns is listed again, if it still exists.
     relist_after_fence,
+    /// R10: what is sent to a node while it is fenced lists and pins nothing.
+    list_no_fenced,
     /// R10: a fence ends the session; the node returns by a reset.
     reset_after_fence,
     /// R13: giving an owner up ends the session with it.

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of how an object is made, called or dropped; it says *when*.
 
+use super::holder::Fence;
 use super::table::NodeStamps;
 use super::{CONTROL_BATCH, Control, Effect, GoneReason, HandleKey, ImportState, Imported, Lifetime, Outbox};
 use super::{OwnedState, ProtocolError};
@@ -315,7 +316,7 @@ impl Lifetime {
         if id.creator == self.me || id.create_no <= self.created_upto(id.creator) {
             return Some(GoneReason::Freed);
         }
-        let dead = self.peers.get(&id.creator).is_some_and(|creator| creator.fenced);
+        let dead = self.peers.get(&id.creator).is_some_and(|creator| creator.fence != Fence::None);
         (dead && self.rules.report_dead_creators).then_some(GoneReason::CreatorDied)
     }
 

@@ -18,3 +18,23 @@ fn models() {
         if let Some((why, path)) = &outcome.violation { println!("   {}", why.chars().take(3000).collect::<String>()); for s in path { println!("      {s:?}"); } }
     }
 }
+
+#[test]
+fn find_mutants() {
+    let only = std::env::var("MUTANT").unwrap_or_default();
+    let models = all(Size::Small);
+    for (name, rules) in rref_core::Rules::each_omitted() {
+        if !name.contains(&only) { continue; }
+        let mut found = false;
+        for (setup, _) in &models {
+            let outcome = check(&setup.with_rules(rules), &[], 400_000, 2);
+            if let Some((why, path)) = outcome.violation {
+                println!("{name}: {} in {} steps: {}", setup.name, path.len(), why.chars().take(150).collect::<String>().replace('\n', " "));
+                found = true;
+                if only.is_empty() { break; }
+                for s in path { println!("      {s:?}"); }
+            }
+        }
+        if !found { println!("{name}: NOT REFUTED"); }
+    }
+}

@@ -53,6 +53,8 @@ impl World {
     fn is_lost(&self, i: usize, id: ObjectId) -> bool {
         let owner = index(id.owner);
         self.ghost.tainted.contains(&(i, id))
+            // Its creation was lost; a Gone is on its way to whoever claimed it.
+            || !self.ghost.begun.contains(&id)
             || !self.nodes[owner].alive
             || self.nodes[owner].lanes.get(&i).is_none_or(|lane| lane.is_ended())
             || self.nodes[i].life.is_given_up(id.owner)

@@ -30,6 +30,10 @@ impl World {
         if self.nodes[i].now > slowest.unwrap_or(0) + setup.skew {
             return false;
         }
+        let ticks_first = |j: usize| self.nodes[j].alive && !self.nodes[j].left && self.nodes[j].now <= self.nodes[i].now;
+        if setup.ordered_ticks && (0..i).any(ticks_first) {
+            return false;
+        }
         // A node that has left may take its time, but not for ever.
         if self.nodes.iter().any(|node| node.left) && self.nodes[i].now >= setup.last_exit {
             return false;
@@ -82,6 +86,9 @@ impl World {
 
     pub fn tick(&mut self, setup: &Setup, i: usize) {
         self.nodes[i].now += 1;
+        if self.nodes[i].now > setup.longest_wait {
+            self.fail("I8: waits for ever");
+        }
         if self.nodes[i].blocked {
             self.nodes[i].slept += 1;
         } else {
