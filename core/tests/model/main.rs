@@ -27,7 +27,7 @@ fn find_mutants() {
         if !name.contains(&only) { continue; }
         let mut found = false;
         for (setup, _) in &models {
-            let outcome = check(&setup.with_rules(rules), &[], 400_000, 2);
+            let outcome = check(&setup.with_rules(rules), &[], 100_000, 2);
             if let Some((why, path)) = outcome.violation {
                 println!("{name}: {} in {} steps: {}", setup.name, path.len(), why.chars().take(150).collect::<String>().replace('\n', " "));
                 found = true;

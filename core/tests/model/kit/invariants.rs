@@ -2,6 +2,7 @@
 
 use super::models::{Hit, Setup};
 use super::world::{Content, Packet, World, index, uid};
+use rref_core::lifetime::{HandleKey, HeldReport};
 use rref_core::{ObjectId, Stamp};
 
 impl World {
@@ -20,9 +21,11 @@ impl World {
                     return Err(format!("I7: {} freed under its owner's own handle", key.id));
                 }
             }
+            self.all_handles_count(i)?;
             let mut chain = false;
             for held in node.life.held().filter(|held| held.broken.is_none()) {
-                let excused = self.is_lost(i, held.id);
+                // A confirmation is as good as the session it came in.
+                let excused = if held.confirmed { self.is_stale(i, held.id) } else { self.is_lost(i, held.id) };
                 if freed.contains(&held.id) && !excused && held.handles + held.pins.len() as u64 > 0 {
                     return Err(format!("I1: {} freed while {i} has {held:?}", held.id));
                 }
@@ -48,6 +51,24 @@ impl World {
         Ok(())
     }
 
+    /// Every handle of the application is counted, alive or broken.
+    fn all_handles_count(&self, i: usize) -> Result<(), String> {
+        let node = &self.nodes[i];
+        let waiting = node.transfers.iter().map(|(_, key)| key);
+        let all = node.handles.iter().chain(node.inside.iter().map(|(_, key)| key)).chain(waiting);
+        let foreign = all.filter(|key| key.id.owner != uid(i));
+        let mut counts = std::collections::BTreeMap::<HandleKey, u64>::new();
+        foreign.for_each(|key| *counts.entry(*key).or_default() += 1);
+        for (key, count) in counts {
+            let entry = |h: &HeldReport| h.id == key.id && h.generation == key.generation;
+            let counted = node.life.held().find(entry).map_or(0, |held| held.handles);
+            if counted != count {
+                return Err(format!("I1: {i} has {count} handles {key:?}, {counted} are counted"));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a node has lost its lease, or its session, with the owner of an object, or has the handle
     /// from one that had.
     fn is_lost(&self, i: usize, id: ObjectId) -> bool {
@@ -58,6 +79,17 @@ impl World {
             || !self.nodes[owner].alive
             || self.nodes[owner].lanes.get(&i).is_none_or(|lane| lane.is_ended())
             || self.nodes[i].life.is_given_up(id.owner)
+    }
+
+    /// Whether what a node believes of an object stems from a session that the owner has left.
+    fn is_stale(&self, i: usize, id: ObjectId) -> bool {
+        let owner = index(id.owner);
+        let session = |a: usize, b: usize| self.nodes[a].lanes.get(&b).map(|lane| (lane.session_no(), lane.is_ended()));
+        !self.nodes[owner].alive
+            || !self.ghost.begun.contains(&id)
+            || self.nodes[i].life.is_given_up(id.owner)
+            || session(owner, i) != session(i, owner)
+            || session(owner, i).is_some_and(|(_, ended)| ended)
     }
 
     fn is_listed(&self, i: usize, id: ObjectId) -> bool {

@@ -106,9 +106,13 @@ pub struct Setup {
     /// Nodes tick in order, which is enough where clocks are not the question.
     pub ordered_ticks: bool,
     pub longest_block: u64,
+    /// Until when a node may leave its mail unread across ticks.
+    pub mail_waits: u64,
     pub last_exit: u64,
     /// Ticks after which everything must be over: I8.
     pub longest_wait: u64,
+    /// Ticks that pass even if nobody waits for them.
+    pub runs: u64,
     /// New questions and answers are said at once, not with the next tick.
     pub prompt: bool,
     /// Mail waits until it is read.
@@ -120,6 +124,8 @@ pub struct Setup {
     pub may_lose: bool,
     pub crashers: Vec<usize>,
     pub blockers: Vec<usize>,
+    /// Of the blockers: the whole machine stands still.
+    pub sleepers: Vec<usize>,
     pub leavers: Vec<usize>,
     pub cuts: Vec<(usize, usize)>,
     pub resets: Vec<(usize, usize)>,
@@ -159,8 +165,10 @@ impl Setup {
             skew: 0,
             ordered_ticks: true,
             longest_block: 0,
+            mail_waits: 0,
             last_exit: 2,
             longest_wait: 20,
+            runs: 0,
             prompt: true,
             slow_mail: false,
             one_way: false,
@@ -169,6 +177,7 @@ impl Setup {
             may_lose: false,
             crashers: Vec::new(),
             blockers: Vec::new(),
+            sleepers: Vec::new(),
             leavers: Vec::new(),
             cuts: Vec::new(),
             resets: Vec::new(),
@@ -199,8 +208,8 @@ impl Setup {
         };
         let mut leases = Leases::new(uid(i), self.rules, settings, Duration::ZERO);
         for j in (0..self.nodes).filter(|j| *j != i) {
-            leases.mention(Duration::ZERO, uid(j));
             if self.may_meet(i, j) {
+                leases.mention(Duration::ZERO, uid(j));
                 leases.reader_opened(rref_core::lease::Reader::Lane(uid(j)));
             }
         }
@@ -357,7 +366,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             vec![Hit::Guard],
         ),
         (
-            Setup { batch: true, budget: Budget { gives: pick(2, 4), ..budget.clone() }, start: vec![(0, 0)], ..base("M1 batches") },
+            Setup { batch: true, budget: Budget { gives: pick(3, 4), ..budget.clone() }, start: vec![(0, 0)], ..base("M1 batches") },
             vec![Hit::Guard],
         ),
         (
@@ -442,7 +451,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 ordered_ticks: false,
                 crashers: vec![1],
                 blockers: vec![2],
-                longest_block: pick(3, 4).into(),
+                longest_block: pick(5, 6).into(),
                 budget: Budget { gives: pick(1, 2), crashes: 1, blocks: 1, ..budget.clone() },
                 ..base("M4 crash")
             },
@@ -455,13 +464,16 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 skew: pick(0, 1).into(),
                 ordered_ticks: false,
                 slow_mail: true,
-                crashers: vec![1],
+                mail_waits: pick(4, 5).into(),
+                nodes: pick(2, 3).into(),
                 blockers: vec![0],
                 longest_block: pick(5, 6).into(),
-                budget: Budget { gives: 1, crashes: 1, blocks: 1, ..budget.clone() },
+                runs: 7,
+                crashers: if large { vec![1] } else { vec![] },
+                budget: Budget { gives: pick(0, 1), crashes: 1, blocks: 1, ..budget.clone() },
                 ..base("M4 owner blocked")
             },
-            vec![Hit::Fence],
+            if large { vec![Hit::Fence] } else { vec![] },
         ),
         (
             Setup {
@@ -471,6 +483,33 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 givers: vec![(1, 2), (2, 3)],
                 budget: Budget { gives: 2, crashes: 2, ..budget.clone() },
                 ..base("M4 two crashes")
+            },
+            vec![Hit::Fence],
+        ),
+        (
+            Setup {
+                timed: true,
+                ordered_ticks: false,
+                blockers: vec![0],
+                sleepers: vec![0],
+                longest_block: 5,
+                budget: Budget { gives: pick(0, 1), blocks: 1, ..budget.clone() },
+                nodes: pick(2, 3).into(),
+                ..base("M4 owner asleep")
+            },
+            vec![],
+        ),
+        (
+            Setup {
+                timed: true,
+                nodes: 4,
+                start: vec![(1, 0), (3, 0)],
+                crashers: vec![1, 3],
+                blockers: vec![2],
+                longest_block: 7,
+                givers: vec![(1, 2)],
+                budget: Budget { gives: 1, crashes: 2, blocks: 1, ..budget.clone() },
+                ..base("M4 crash by crash")
             },
             vec![Hit::Fence],
         ),
@@ -507,7 +546,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 start: vec![],
                 creators: vec![(1, 0)],
                 resets: vec![(0, 1)],
-                budget: Budget { gives: 1, creates: pick(1, 2), calls: pick(0, 1), resets: 1, ..budget.clone() },
+                budget: Budget { gives: 1, creates: pick(1, 2), calls: 1, resets: 1, ..budget.clone() },
                 ..base("M5 create, reset")
             },
             vec![Hit::Park, Hit::Reset, Hit::ResetLosesCreate, Hit::NeverComes],
@@ -520,6 +559,18 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 crashers: vec![1],
                 budget: Budget { gives: 1, creates: 1, calls: pick(0, 1), crashes: 1, ..budget.clone() },
                 ..base("M5 create, crash")
+            },
+            vec![Hit::Park, Hit::Fence, Hit::NeverComes],
+        ),
+        (
+            Setup {
+                start: vec![],
+                timed: true,
+                creators: vec![(1, 0)],
+                crashers: vec![1],
+                strangers: vec![(0, 1)],
+                budget: Budget { gives: 1, creates: 1, calls: 1, crashes: 1, ..budget.clone() },
+                ..base("M5 creator unknown")
             },
             vec![Hit::Park, Hit::Fence, Hit::NeverComes],
         ),
@@ -571,6 +622,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 one_way: true,
+                ordered_ticks: false,
                 cuts: vec![(0, 2)],
                 budget: Budget { gives: pick(1, 1), cuts: 1, ..budget.clone() },
                 ..base("M8 one way")
@@ -589,6 +641,18 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 ..base("M8 clear with delay and resets")
             },
             vec![Hit::Fence, Hit::Reset],
+        ),
+        (
+            Setup {
+                timed: true,
+                crashers: vec![1],
+                blockers: vec![2],
+                longest_block: 6,
+                strangers: vec![(0, 2)],
+                budget: Budget { gives: 1, crashes: 1, blocks: 1, ..budget.clone() },
+                ..base("M8 unknown member")
+            },
+            vec![Hit::Fence],
         ),
     ]
 }

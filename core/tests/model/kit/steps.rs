@@ -52,6 +52,8 @@ pub enum Action {
     Block { node: usize },
     Unblock { node: usize },
     Tick { node: usize },
+    /// Two nodes hear of each other.
+    Meet { a: usize, b: usize },
     Mail { node: usize },
 }
 
@@ -77,6 +79,8 @@ impl World {
                 actions.push(Action::Tick { node: i });
             }
         }
+        let known = |pair: &&(usize, usize)| self.nodes[pair.0].alive && self.nodes[pair.1].alive;
+        actions.extend(self.strangers.iter().filter(known).map(|(a, b)| Action::Meet { a: *a, b: *b }));
         for (from, to) in self.pairs() {
             self.of_pair(setup, from, to, &mut actions);
         }
@@ -253,7 +257,11 @@ impl World {
 
     /// Whether the pair has no connection either way.
     pub fn is_cut(&self, a: usize, b: usize) -> bool {
-        self.cut.contains(&(a, b)) || self.cut.contains(&(b, a))
+        self.cut.contains(&(a, b)) || self.cut.contains(&(b, a)) || self.are_strangers(a, b)
+    }
+
+    pub fn are_strangers(&self, a: usize, b: usize) -> bool {
+        self.strangers.contains(&(a, b)) || self.strangers.contains(&(b, a))
     }
 
     fn of_acks(&self, setup: &Setup, from: usize, to: usize, actions: &mut Vec<Action>) {
@@ -415,6 +423,9 @@ impl World {
             Action::Exit { node } => self.crash(setup, node),
             Action::Cut { from, to } => {
                 self.budget.cuts -= 1;
+                if setup.timed {
+                    self.ghost.lose(from, to);
+                }
                 self.cut.insert((from, to));
                 if !setup.one_way {
                     self.cut.insert((to, from));
@@ -432,6 +443,7 @@ impl World {
             Action::Block { node } => self.block(setup, node),
             Action::Unblock { node } => self.unblock(setup, node),
             Action::Tick { node } => self.tick(setup, node),
+            Action::Meet { a, b } => self.meet(setup, a, b),
             Action::Mail { node } => self.read_mail(setup, node),
         }
     }
@@ -605,6 +617,10 @@ impl World {
         if let Some(lane) = self.nodes[node].lanes.get_mut(&peer) {
             lane.end_session();
         }
+        if setup.timed {
+            // Heartbeats of the session renew nothing any more.
+            self.ghost.lose(node, peer);
+        }
         setup.note_lost(self.frames.get(&(node, peer)));
         self.frames.remove(&(node, peer));
         self.answers.remove(&(node, peer));
@@ -632,6 +648,7 @@ impl World {
             }
             self.wire.remove(&(j, i));
         }
+        self.strangers.retain(|(a, b)| *a != i && *b != i);
         let fresh = World::new(setup).nodes.swap_remove(i);
         self.nodes[i] = fresh;
         self.nodes[i].alive = false;
@@ -641,6 +658,8 @@ impl World {
             self.ghost.freed.remove(id);
         }
         self.ghost.tainted.retain(|(node, _)| *node != i);
+        self.ghost.unheard.retain(|(a, b)| *a != i && *b != i);
+        self.ghost.unechoed.retain(|(a, b)| *a != i && *b != i);
     }
 
     fn leave(&mut self, setup: &Setup, i: usize) {

@@ -20,7 +20,11 @@ impl World {
     }
 
     pub fn may_tick(&self, setup: &Setup, i: usize) -> bool {
-        if !setup.timed || !self.time_matters() || self.nodes[i].left {
+        let needless = self.nodes[i].now >= setup.runs && !self.time_matters(setup);
+        if !setup.timed || needless || self.nodes[i].left {
+            return false;
+        }
+        if setup.slow_mail && !self.nodes[i].blocked && !self.nodes[i].inbox.is_empty() && self.nodes[i].now >= setup.mail_waits {
             return false;
         }
         if self.nodes[i].blocked && self.nodes[i].slept >= setup.longest_block {
@@ -28,6 +32,12 @@ impl World {
         }
         let slowest = self.nodes.iter().filter(|node| node.alive && !node.left).map(|node| node.now).min();
         if self.nodes[i].now > slowest.unwrap_or(0) + setup.skew {
+            return false;
+        }
+        // Word of members spreads within TTL + grace.
+        let silence = u64::from(setup.ttl + setup.grace);
+        let stranger = |(a, b): &(usize, usize)| *a == i || *b == i;
+        if self.nodes[i].now + 1 >= silence && self.strangers.iter().any(stranger) {
             return false;
         }
         let ticks_first = |j: usize| self.nodes[j].alive && !self.nodes[j].left && self.nodes[j].now <= self.nodes[i].now;
@@ -42,8 +52,12 @@ impl World {
     }
 
     /// Whether somebody waits for somebody who is silent.
-    fn time_matters(&self) -> bool {
+    fn time_matters(&self, setup: &Setup) -> bool {
         self.pairs().any(|(i, j)| {
+            let asleep = self.nodes[i].blocked && setup.sleepers.contains(&i);
+            if asleep {
+                return true;
+            }
             let silent = !self.nodes[j].alive || self.nodes[j].left || self.is_cut(i, j);
             let life = &self.nodes[i].life;
             self.nodes[i].alive && silent && (life.is_held_by(uid(j)) || life.depends_on(uid(j)))
@@ -62,7 +76,10 @@ impl World {
         if !sender.alive || self.is_cut(from, to) {
             return true;
         }
-        if !sender.transfers.is_empty() || !receiver.inbox.is_empty() {
+        if !sender.transfers.is_empty() {
+            return false;
+        }
+        if !receiver.inbox.is_empty() && (!setup.slow_mail || receiver.now >= setup.mail_waits) {
             return false;
         }
         if self.answers.contains_key(&(from, to)) && !sender.blocked {
@@ -111,8 +128,11 @@ impl World {
 
     /// The keeper's beats, to everybody. Returns how many.
     fn beat(&mut self, setup: &Setup, i: usize) -> usize {
+        if self.sleeps(setup, i) {
+            return 0;
+        }
         let peers: Vec<usize> = match &self.nodes[i].leases {
-            Some(leases) => leases.peers().map(index).filter(|j| setup.may_meet(i, *j)).collect(),
+            Some(leases) => leases.peers().map(index).filter(|j| !self.are_strangers(i, *j)).collect(),
             None => return 0,
         };
         if self.nodes[i].left {
@@ -124,7 +144,7 @@ impl World {
                 None => self.published(i, *j),
             };
             let beat = Heartbeat { uid: uid(i), nonce: 1, ..beat };
-            if self.nodes[*j].alive && !self.cut.contains(&(i, *j)) {
+            if self.nodes[*j].alive && !self.cut.contains(&(i, *j)) && !self.sleeps(setup, *j) {
                 let session_no = self.session(*j, i);
                 self.nodes[*j].inbox.entry(i).or_default().0 = Some(beat);
                 let echoed = session_no > 0 && session_no == beat.session_no;
@@ -134,6 +154,23 @@ impl World {
             }
         }
         peers.len()
+    }
+
+    /// Whether the whole machine stands still, and what is sent to it is lost.
+    fn sleeps(&self, setup: &Setup, i: usize) -> bool {
+        self.nodes[i].blocked && setup.sleepers.contains(&i)
+    }
+
+    /// Two nodes hear of each other: each starts the other's clock, and their keepers connect.
+    pub fn meet(&mut self, _: &Setup, a: usize, b: usize) {
+        self.strangers.remove(&(a, b));
+        for (i, j) in [(a, b), (b, a)] {
+            let now = self.now(i);
+            if let Some(leases) = &mut self.nodes[i].leases {
+                leases.mention(now, uid(j));
+                leases.reader_opened(Reader::Lane(uid(j)));
+            }
+        }
     }
 
     /// A node's first heartbeats.
@@ -152,9 +189,12 @@ impl World {
         leases.publish(&node.life, uid(j), self.session(i, j), lane.processed(), lane.last_assigned())
     }
 
-    pub fn block(&mut self, _: &Setup, i: usize) {
+    pub fn block(&mut self, setup: &Setup, i: usize) {
         self.budget.blocks -= 1;
         self.nodes[i].blocked = true;
+        if setup.sleepers.contains(&i) {
+            (0..self.nodes.len()).filter(|j| *j != i).for_each(|j| self.ghost.lose(i, j));
+        }
         self.nodes[i].slept = 0;
         let peers: Vec<usize> = self.nodes[i].lanes.keys().copied().collect();
         for j in peers {
@@ -182,9 +222,14 @@ impl World {
             let node = &mut self.nodes[i];
             let Some(leases) = &mut node.leases else { return };
             if let Some(beat) = beat {
-                leases.on_heartbeat(now, uid(j), &beat, session_no);
+                if leases.on_heartbeat(now, uid(j), &beat, session_no) && !self.cut.contains(&(j, i)) {
+                    self.ghost.unheard.remove(&(i, j));
+                }
             }
             if echoed {
+                if !self.cut.contains(&(i, j)) && !self.cut.contains(&(j, i)) {
+                    self.ghost.unechoed.remove(&(i, j));
+                }
                 leases.on_echo(now, uid(j), now);
             }
         }
@@ -254,7 +299,7 @@ impl World {
     fn fence(&mut self, setup: &Setup, i: usize, j: usize) {
         setup.hit(Hit::Fence);
         if self.nodes[j].alive && !self.nodes[j].left {
-            if !self.is_cut(i, j) {
+            if !self.ghost.unheard.contains(&(i, j)) {
                 self.fail(format!("I1: {i} fenced {j}, which is well"));
             }
             self.taint(i, j);
@@ -267,7 +312,7 @@ impl World {
 
     fn give_up(&mut self, setup: &Setup, i: usize, j: usize) {
         setup.hit(Hit::GiveUp);
-        if self.nodes[j].alive && !self.nodes[j].left && !self.is_cut(i, j) {
+        if self.nodes[j].alive && !self.nodes[j].left && !self.ghost.unechoed.contains(&(i, j)) {
             self.fail(format!("I1: {i} gave {j} up, which is well"));
         }
         self.taint(j, i);

@@ -111,6 +111,16 @@ pub struct Ghost {
     /// Node and object: the node was fenced by the owner, or has the handle from one that was. It may
     /// find the object gone.
     pub tainted: BTreeSet<(usize, ObjectId)>,
+    /// Who has had no heartbeat, and no echo, of whom since the way was cut: an excuse to fence it.
+    pub unheard: BTreeSet<(usize, usize)>,
+    pub unechoed: BTreeSet<(usize, usize)>,
+}
+
+impl Ghost {
+    pub fn lose(&mut self, a: usize, b: usize) {
+        self.unheard.extend([(a, b), (b, a)]);
+        self.unechoed.extend([(a, b), (b, a)]);
+    }
 }
 
 /// What may still happen.
@@ -141,6 +151,8 @@ pub struct World {
     pub answers: BTreeMap<(usize, usize), Position>,
     /// Pairs that cannot talk, in this direction.
     pub cut: BTreeSet<(usize, usize)>,
+    /// Pairs that have not heard of each other.
+    pub strangers: BTreeSet<(usize, usize)>,
     pub budget: Budget,
     pub ghost: Ghost,
     /// What went wrong.
@@ -208,6 +220,7 @@ impl World {
             wire: BTreeMap::new(),
             answers: BTreeMap::new(),
             cut: BTreeSet::new(),
+            strangers: setup.strangers.iter().copied().collect(),
             budget: setup.budget.clone(),
             ghost: Ghost::default(),
             bad: None,
@@ -456,7 +469,7 @@ impl World {
             }
             Arrival::Gone(reason) => self.told_gone(from, id, &reason),
             Arrival::Failed(_) => {}
-            Arrival::NotOwner => self.fail(format!("call for {id} at {to}")),
+            Arrival::TooMany | Arrival::NotOwner => self.fail(format!("call for {id} at {to}")),
         }
     }
 
