@@ -1,40 +1,35 @@
 //! The protocol's models at a small size, over the production core.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
-#[allow(dead_code)] // the example beside it uses the rest
+#[allow(dead_code)] // the example that searches the large sizes uses the rest
 mod kit;
 
 use kit::check::check;
 use kit::models::{Size, all};
+use kit::mutants::try_all;
+
+/// More states than any of them has.
+const MOST: usize = 10_000_000;
 
 #[test]
-fn models() {
-    let only = std::env::var("MODEL").unwrap_or_default();
+fn models_hold() {
     for (setup, hits) in all(Size::Small) {
-        if !setup.name.contains(&only) { continue; }
-        let t = std::time::Instant::now();
-        let outcome = check(&setup, &hits, 3_000_000, 2);
-        println!("{} {} depth {} {:?} exhausted {} hits {:?} missed {:?}", outcome.name, outcome.unique_states, outcome.depth, t.elapsed(), outcome.exhausted, outcome.hits, outcome.missed);
-        if let Some((why, path)) = &outcome.violation { println!("   {}", why.chars().take(3000).collect::<String>()); for s in path { println!("      {s:?}"); } }
+        let outcome = check(&setup, &hits, MOST, 2);
+        if let Some((why, steps)) = &outcome.violation {
+            panic!("{}: {why}\nafter {steps:#?}", outcome.name);
+        }
+        assert!(outcome.exhausted, "{} has more than {} states", outcome.name, outcome.unique_states);
+        assert_eq!(outcome.missed, Vec::<&str>::new(), "{} shows less than it should", outcome.name);
     }
 }
 
 #[test]
-fn find_mutants() {
-    let only = std::env::var("MUTANT").unwrap_or_default();
-    let models = all(Size::Small);
-    for (name, rules) in rref_core::Rules::each_omitted() {
-        if !name.contains(&only) { continue; }
-        let mut found = false;
-        for (setup, _) in &models {
-            let outcome = check(&setup.with_rules(rules), &[], 100_000, 2);
-            if let Some((why, path)) = outcome.violation {
-                println!("{name}: {} in {} steps: {}", setup.name, path.len(), why.chars().take(150).collect::<String>().replace('\n', " "));
-                found = true;
-                if only.is_empty() { break; }
-                for s in path { println!("      {s:?}"); }
-            }
+fn every_rule_is_needed() {
+    let mut survivors = Vec::new();
+    try_all(2, |refutation| {
+        if refutation.broken.is_none() {
+            survivors.push((refutation.mutant, refutation.by));
         }
-        if !found { println!("{name}: NOT REFUTED"); }
-    }
+    });
+    assert!(survivors.is_empty(), "nothing breaks without {survivors:?}");
 }

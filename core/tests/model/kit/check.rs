@@ -66,10 +66,15 @@ impl Model for Checked {
             model.setup.has_hit(Hit::ALL[N].0)
         }
         let conditions: [fn(&Checked, &World) -> bool; 17] = [
-            hit::<0>, hit::<1>, hit::<2>, hit::<3>, hit::<4>, hit::<5>, hit::<6>, hit::<7>, hit::<8>, hit::<9>,
-            hit::<10>, hit::<11>, hit::<12>, hit::<13>, hit::<14>, hit::<15>, hit::<16>,
+            hit::<0>, hit::<1>, hit::<2>, hit::<3>, hit::<4>, hit::<5>, hit::<6>, hit::<7>, hit::<8>,
+            hit::<9>, hit::<10>, hit::<11>, hit::<12>, hit::<13>, hit::<14>, hit::<15>, hit::<16>,
         ];
-        all.extend(Hit::ALL.iter().zip(conditions).map(|((_, name), condition)| Property::sometimes(name, condition)));
+        all.extend(
+            Hit::ALL
+                .iter()
+                .zip(conditions)
+                .map(|((_, name), condition)| Property::sometimes(name, condition)),
+        );
         all
     }
 }

@@ -25,7 +25,8 @@ impl World {
             let mut chain = false;
             for held in node.life.held().filter(|held| held.broken.is_none()) {
                 // A confirmation is as good as the session it came in.
-                let excused = if held.confirmed { self.is_stale(i, held.id) } else { self.is_lost(i, held.id) };
+                let excused =
+                    if held.confirmed { self.is_stale(i, held.id) } else { self.is_lost(i, held.id) };
                 if freed.contains(&held.id) && !excused && held.handles + held.pins.len() as u64 > 0 {
                     return Err(format!("I1: {} freed while {i} has {held:?}", held.id));
                 }
@@ -35,9 +36,13 @@ impl World {
                 // A pin of a pin of an entry that waits for its claim.
                 chain |= held.pins.iter().any(|(to, _)| {
                     let mut next = self.nodes[index(*to)].life.held();
-                    next.any(|h| h.id == held.id && !h.confirmed && h.pins.iter().any(|(last, _)| {
-                        self.nodes[index(*last)].life.held().any(|l| l.id == held.id && !l.confirmed)
-                    }))
+                    next.any(|h| {
+                        h.id == held.id
+                            && !h.confirmed
+                            && h.pins.iter().any(|(last, _)| {
+                                self.nodes[index(*last)].life.held().any(|l| l.id == held.id && !l.confirmed)
+                            })
+                    })
                 });
             }
             if chain {
@@ -84,7 +89,8 @@ impl World {
     /// Whether what a node believes of an object stems from a session that the owner has left.
     fn is_stale(&self, i: usize, id: ObjectId) -> bool {
         let owner = index(id.owner);
-        let session = |a: usize, b: usize| self.nodes[a].lanes.get(&b).map(|lane| (lane.session_no(), lane.is_ended()));
+        let session =
+            |a: usize, b: usize| self.nodes[a].lanes.get(&b).map(|lane| (lane.session_no(), lane.is_ended()));
         !self.nodes[owner].alive
             || !self.ghost.begun.contains(&id)
             || self.nodes[i].life.is_given_up(id.owner)
@@ -102,8 +108,10 @@ impl World {
         if self.ghost.freed.is_empty() {
             return Ok(());
         }
-        let waiting = self.frames.iter().flat_map(|(pair, frames)| frames.values().map(move |frame| (pair, frame)));
-        let packets = self.wire.iter().flat_map(|(pair, packets)| packets.iter().map(move |packet| (pair, packet)));
+        let waiting =
+            self.frames.iter().flat_map(|(pair, frames)| frames.values().map(move |frame| (pair, frame)));
+        let packets =
+            self.wire.iter().flat_map(|(pair, packets)| packets.iter().map(move |packet| (pair, packet)));
         let flying = packets.filter_map(|(pair, packet)| match packet {
             Packet::Frame(frame) => Some((pair, frame)),
             Packet::Ack { .. } => None,
@@ -113,8 +121,11 @@ impl World {
             let processed = self.nodes[*to].lanes.get(from).map_or(0, |lane| lane.processed());
             // One that dies with the next Hello matters to nobody.
             let lane = |i: usize, j: usize| self.nodes[i].lanes.get(&j);
-            let lost = !self.nodes[*to].alive || self.nodes[*to].left || lane(*to, *from).is_none_or(|lane| lane.is_ended())
-                || (self.nodes[*from].alive && lane(*from, *to).map(|l| l.session_no()) != lane(*to, *from).map(|l| l.session_no()));
+            let lost = !self.nodes[*to].alive
+                || self.nodes[*to].left
+                || lane(*to, *from).is_none_or(|lane| lane.is_ended())
+                || (self.nodes[*from].alive
+                    && lane(*from, *to).map(|l| l.session_no()) != lane(*to, *from).map(|l| l.session_no()));
             for (id, tainted) in refs {
                 if self.ghost.freed.contains(id) && !tainted && !lost && frame.seq > processed {
                     return Err(format!("I2: {id} freed while it is on its way from {from} to {to}"));
@@ -136,10 +147,16 @@ impl World {
         if !quiet {
             return Ok(());
         }
-        let at = |lane: &rref_core::session::Lane<u64>| Stamp { session_no: lane.session_no(), seq: lane.processed() };
+        let at = |lane: &rref_core::session::Lane<u64>| Stamp {
+            session_no: lane.session_no(),
+            seq: lane.processed(),
+        };
         let Some(held) = h.life.holding_of(uid(owner), at(to), at(back)) else { return Ok(()) };
         if held != o.life.listed_for(uid(holder)) {
-            return Err(format!("I3: {owner} lists {holder} for {:?}, which holds {held:?}", o.life.listed_for(uid(holder))));
+            return Err(format!(
+                "I3: {owner} lists {holder} for {:?}, which holds {held:?}",
+                o.life.listed_for(uid(holder))
+            ));
         }
         Ok(())
     }

@@ -6,13 +6,15 @@
 //! - `time`: heartbeats, ticks and verdicts;
 //! - `invariants`: what must hold in every state, and when nothing can happen any more;
 //! - `models`: which nodes, budgets and rules make a model;
-//! - `check`: the models as stateright sees them.
+//! - `check`: the models as stateright sees them;
+//! - `mutants`: the protocol less one rule, and what shows that the rule is needed.
 //!
 //! Used by the tests beside it at a small size, and by `examples/model_check.rs` at a larger one.
 
 pub mod check;
 pub mod invariants;
 pub mod models;
+pub mod mutants;
 pub mod steps;
 pub mod time;
 pub mod world;

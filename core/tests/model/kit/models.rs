@@ -256,6 +256,10 @@ impl Setup {
         Setup { rules, ..self.fresh() }
     }
 
+    pub fn with_duties(&self, duties: Duties) -> Setup {
+        Setup { duties, ..self.fresh() }
+    }
+
     pub fn keeps(&self, i: usize, id: ObjectId) -> bool {
         id.owner != uid(i) && self.keepers.contains(&i)
     }
@@ -320,7 +324,8 @@ impl Setup {
             return;
         }
         let life = &world.nodes[to].life;
-        let saved = |id: &ObjectId| life.owned().any(|owned| owned.id == *id && owned.holders.contains(&uid(from)));
+        let saved =
+            |id: &ObjectId| life.owned().any(|owned| owned.id == *id && owned.holders.contains(&uid(from)));
         if released.iter().any(|(id, _)| saved(id)) {
             self.hit(Hit::Guard);
         }
@@ -366,7 +371,12 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             vec![Hit::Guard],
         ),
         (
-            Setup { batch: true, budget: Budget { gives: pick(3, 4), ..budget.clone() }, start: vec![(0, 0)], ..base("M1 batches") },
+            Setup {
+                batch: true,
+                budget: Budget { gives: pick(3, 4), ..budget.clone() },
+                start: vec![(0, 0)],
+                ..base("M1 batches")
+            },
             vec![Hit::Guard],
         ),
         (
@@ -387,7 +397,11 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             vec![],
         ),
         (
-            Setup { chunks: true, budget: Budget { gives: pick(2, 3), ..budget.clone() }, ..base("M1 chunks") },
+            Setup {
+                chunks: true,
+                budget: Budget { gives: pick(2, 3), ..budget.clone() },
+                ..base("M1 chunks")
+            },
             vec![],
         ),
         (
@@ -623,8 +637,9 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 timed: true,
                 one_way: true,
                 ordered_ticks: false,
+                start: if large { vec![(1, 0)] } else { vec![(2, 0)] },
                 cuts: vec![(0, 2)],
-                budget: Budget { gives: pick(1, 1), cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(0, 1), cuts: 1, ..budget.clone() },
                 ..base("M8 one way")
             },
             vec![Hit::GiveUp],

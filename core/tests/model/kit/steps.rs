@@ -10,51 +10,139 @@ use rref_core::{NodeUid, ObjectId, Seq, Stamp};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// A node sends handles of these objects to another; it keeps its own.
-    Give { from: usize, to: usize, ids: Vec<ObjectId> },
+    Give {
+        from: usize,
+        to: usize,
+        ids: Vec<ObjectId>,
+    },
     /// A node starts to send a handle in a large message, and lets its own go.
-    Begin { from: usize, to: usize, key: HandleKey },
+    Begin {
+        from: usize,
+        to: usize,
+        key: HandleKey,
+    },
     /// The last frame of the large message gets its position.
-    Finish { from: usize },
-    Drop { node: usize, key: HandleKey },
-    Create { node: usize, owner: usize },
+    Finish {
+        from: usize,
+    },
+    Drop {
+        node: usize,
+        key: HandleKey,
+    },
+    Create {
+        node: usize,
+        owner: usize,
+    },
     /// The oldest creation without a position gets one.
-    Emit { node: usize },
-    Construct { node: usize, id: ObjectId, well: bool },
-    Call { node: usize, id: ObjectId },
-    Return { node: usize, id: ObjectId },
-    Flush { node: usize },
+    Emit {
+        node: usize,
+    },
+    Construct {
+        node: usize,
+        id: ObjectId,
+        well: bool,
+    },
+    Call {
+        node: usize,
+        id: ObjectId,
+    },
+    Return {
+        node: usize,
+        id: ObjectId,
+    },
+    Flush {
+        node: usize,
+    },
     /// `to` processes the next frame of `from`.
-    Deliver { from: usize, to: usize },
+    Deliver {
+        from: usize,
+        to: usize,
+    },
     /// A frame goes onto the connection.
-    Transmit { from: usize, to: usize },
+    Transmit {
+        from: usize,
+        to: usize,
+    },
     /// What has arrived is processed.
-    Receive { from: usize, to: usize },
+    Receive {
+        from: usize,
+        to: usize,
+    },
     /// `from` says what it has processed, but for objects of an owner; `late` ones may be overtaken.
-    Ack { from: usize, to: usize, except: Option<usize>, late: bool },
+    Ack {
+        from: usize,
+        to: usize,
+        except: Option<usize>,
+        late: bool,
+    },
     /// Both ends lose the connection, with all that is in flight.
-    Break { a: usize, b: usize },
+    Break {
+        a: usize,
+        b: usize,
+    },
     /// `from` dials; `to` answers.
-    Dial { from: usize, to: usize },
+    Dial {
+        from: usize,
+        to: usize,
+    },
     /// The answer arrives.
-    Answer { from: usize, to: usize },
+    Answer {
+        from: usize,
+        to: usize,
+    },
     /// The answer is lost with its connection.
-    LoseAnswer { from: usize, to: usize },
+    LoseAnswer {
+        from: usize,
+        to: usize,
+    },
     /// `node` cannot go on with its session to `peer`.
-    End { node: usize, peer: usize },
-    Inventory { node: usize, owner: usize },
-    Crash { node: usize },
+    End {
+        node: usize,
+        peer: usize,
+    },
+    Inventory {
+        node: usize,
+        owner: usize,
+    },
+    Crash {
+        node: usize,
+    },
     /// What else a dead node had sent does not arrive.
-    Lose { from: usize, to: usize },
-    Leave { node: usize },
-    Exit { node: usize },
-    Cut { from: usize, to: usize },
-    Heal { from: usize, to: usize },
-    Block { node: usize },
-    Unblock { node: usize },
-    Tick { node: usize },
+    Lose {
+        from: usize,
+        to: usize,
+    },
+    Leave {
+        node: usize,
+    },
+    Exit {
+        node: usize,
+    },
+    Cut {
+        from: usize,
+        to: usize,
+    },
+    Heal {
+        from: usize,
+        to: usize,
+    },
+    Block {
+        node: usize,
+    },
+    Unblock {
+        node: usize,
+    },
+    Tick {
+        node: usize,
+    },
     /// Two nodes hear of each other.
-    Meet { a: usize, b: usize },
-    Mail { node: usize },
+    Meet {
+        a: usize,
+        b: usize,
+    },
+    Mail {
+        node: usize,
+    },
 }
 
 impl World {
@@ -105,7 +193,9 @@ impl World {
         if node.left {
             return;
         }
-        for to in (0..self.nodes.len()).filter(|to| *to != i && self.nodes[*to].alive && !self.nodes[*to].left) {
+        for to in
+            (0..self.nodes.len()).filter(|to| *to != i && self.nodes[*to].alive && !self.nodes[*to].left)
+        {
             if self.budget.gives > 0 {
                 for id in ids.iter().filter(|id| setup.may_give(i, to, **id)) {
                     actions.push(Action::Give { from: i, to, ids: vec![*id] });
@@ -127,7 +217,8 @@ impl World {
             let known = ids.iter().filter(|id| !node.queued.contains(id));
             actions.extend(known.map(|id| Action::Call { node: i, id: *id }));
         }
-        if self.budget.leaves > 0 && setup.may_leave(i) && node.transfers.is_empty() && node.queued.is_empty() {
+        if self.budget.leaves > 0 && setup.may_leave(i) && node.transfers.is_empty() && node.queued.is_empty()
+        {
             actions.push(Action::Leave { node: i });
         }
     }
@@ -182,7 +273,8 @@ impl World {
         if !there {
             return;
         }
-        let ready = !self.nodes[to].blocked && self.nodes[to].lanes.get(&from).is_some_and(|lane| lane.is_connected());
+        let ready = !self.nodes[to].blocked
+            && self.nodes[to].lanes.get(&from).is_some_and(|lane| lane.is_connected());
         if self.wire.get(&(from, to)).is_some_and(|wire| !wire.is_empty()) {
             if ready {
                 actions.push(Action::Receive { from, to });

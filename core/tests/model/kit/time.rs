@@ -24,7 +24,11 @@ impl World {
         if !setup.timed || needless || self.nodes[i].left {
             return false;
         }
-        if setup.slow_mail && !self.nodes[i].blocked && !self.nodes[i].inbox.is_empty() && self.nodes[i].now >= setup.mail_waits {
+        if setup.slow_mail
+            && !self.nodes[i].blocked
+            && !self.nodes[i].inbox.is_empty()
+            && self.nodes[i].now >= setup.mail_waits
+        {
             return false;
         }
         if self.nodes[i].blocked && self.nodes[i].slept >= setup.longest_block {
@@ -40,7 +44,8 @@ impl World {
         if self.nodes[i].now + 1 >= silence && self.strangers.iter().any(stranger) {
             return false;
         }
-        let ticks_first = |j: usize| self.nodes[j].alive && !self.nodes[j].left && self.nodes[j].now <= self.nodes[i].now;
+        let ticks_first =
+            |j: usize| self.nodes[j].alive && !self.nodes[j].left && self.nodes[j].now <= self.nodes[i].now;
         if setup.ordered_ticks && (0..i).any(ticks_first) {
             return false;
         }
@@ -91,7 +96,8 @@ impl World {
         if down {
             return sender.blocked || sender.left;
         }
-        !lane(from, to).is_some_and(|lane| lane.has_unsent()) && (sender.blocked || sender.left || self.are_claims_acked(setup, from, to))
+        !lane(from, to).is_some_and(|lane| lane.has_unsent())
+            && (sender.blocked || sender.left || self.are_claims_acked(setup, from, to))
     }
 
     /// Whether the acknowledgements of `from` have told `to` what it waits for.
@@ -185,7 +191,9 @@ impl World {
 
     fn published(&self, i: usize, j: usize) -> Heartbeat {
         let node = &self.nodes[i];
-        let (Some(leases), Some(lane)) = (&node.leases, node.lanes.get(&j)) else { return Heartbeat::default() };
+        let (Some(leases), Some(lane)) = (&node.leases, node.lanes.get(&j)) else {
+            return Heartbeat::default();
+        };
         leases.publish(&node.life, uid(j), self.session(i, j), lane.processed(), lane.last_assigned())
     }
 
@@ -193,7 +201,11 @@ impl World {
         self.budget.blocks -= 1;
         self.nodes[i].blocked = true;
         if setup.sleepers.contains(&i) {
-            (0..self.nodes.len()).filter(|j| *j != i).for_each(|j| self.ghost.lose(i, j));
+            // The others have an excuse; the sleeper itself has none.
+            for j in (0..self.nodes.len()).filter(|j| *j != i) {
+                self.ghost.unheard.insert((j, i));
+                self.ghost.unechoed.insert((j, i));
+            }
         }
         self.nodes[i].slept = 0;
         let peers: Vec<usize> = self.nodes[i].lanes.keys().copied().collect();
@@ -265,8 +277,12 @@ impl World {
 
     /// A live sender's frames may still be in the network; a dead one's have arrived if they ever will.
     fn poll_readers(&mut self, i: usize) {
-        let wires: Vec<usize> =
-            self.wire.iter().filter(|((_, to), wire)| *to == i && !wire.is_empty()).map(|((from, _), _)| *from).collect();
+        let wires: Vec<usize> = self
+            .wire
+            .iter()
+            .filter(|((_, to), wire)| *to == i && !wire.is_empty())
+            .map(|((from, _), _)| *from)
+            .collect();
         let mail = !self.nodes[i].inbox.is_empty();
         let Some(leases) = &mut self.nodes[i].leases else { return };
         let behind: Vec<Reader> = leases.behind().collect();
@@ -326,7 +342,8 @@ impl World {
     /// `holder` has lost `owner`: what it has of the owner's, and what it has sent on and is not
     /// processed, may turn out to be gone.
     fn taint(&mut self, owner: usize, holder: usize) {
-        let ids: Vec<ObjectId> = self.ghost.created.iter().filter(|id| id.owner == uid(owner)).copied().collect();
+        let ids: Vec<ObjectId> =
+            self.ghost.created.iter().filter(|id| id.owner == uid(owner)).copied().collect();
         for id in &ids {
             if self.nodes[holder].life.held().any(|held| held.id == *id && held.broken.is_none()) {
                 self.ghost.tainted.insert((holder, *id));

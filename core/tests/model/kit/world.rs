@@ -383,7 +383,8 @@ impl World {
                 life.on_settled(peer, stamp(except.upto), &except.exceptions, post);
             }
         });
-        if let Some(oldest) = self.nodes[to].lanes.get(&from).map(|lane| lane.next_seq() - lane.unacked_frames() as u64)
+        if let Some(oldest) =
+            self.nodes[to].lanes.get(&from).map(|lane| lane.next_seq() - lane.unacked_frames() as u64)
             && let Some(frames) = self.frames.get_mut(&(to, from))
         {
             *frames = frames.split_off(&oldest);
@@ -408,7 +409,9 @@ impl World {
             Control::Claim(ids) => life.on_claim(peer, &ids, post),
             Control::Release(ids) => life.on_release(peer, &ids),
             Control::Gone(ids) => life.on_gone(peer, &ids),
-            Control::InventoryBegin { next_create, seen } => life.on_inventory_begin(peer, at, next_create, seen),
+            Control::InventoryBegin { next_create, seen } => {
+                life.on_inventory_begin(peer, at, next_create, seen)
+            }
             Control::InventoryItems(ids) => life.on_inventory_items(peer, &ids, post),
             Control::InventoryEnd => life.on_inventory_end(peer, post),
         });
@@ -431,7 +434,10 @@ impl World {
                 self.told_gone(to, import.key.id, reason);
             }
             let node = &mut self.nodes[to];
-            match setup.nested.filter(|(host, inner)| *inner == index(import.key.id.owner) && index(host.owner) == to) {
+            match setup
+                .nested
+                .filter(|(host, inner)| *inner == index(import.key.id.owner) && index(host.owner) == to)
+            {
                 Some((host, _)) if node.life.owned().any(|owned| owned.id == host) => {
                     node.inside.push((host, import.key));
                 }
@@ -442,7 +448,8 @@ impl World {
     }
 
     fn create_arrives(&mut self, setup: &Setup, from: usize, to: usize, no: u64) -> Result<(), String> {
-        let id = self.at(setup, to, |life, _| life.on_create(uid(from), no)).map_err(|error| error.to_string())?;
+        let id =
+            self.at(setup, to, |life, _| life.on_create(uid(from), no)).map_err(|error| error.to_string())?;
         if !self.ghost.begun.insert(id) {
             self.fail(format!("{id} constructed twice"));
         }
