@@ -50,6 +50,8 @@ rules! {
     park_claims,
     /// Section 3: an `ack` counts only once everything sent before it has been processed.
     ack_waits_for_position,
+    /// Section 3: an acknowledgement that speaks of another session is dropped.
+    drop_foreign_acks,
     /// Section 3: introductions of broken entries count as settled.
     settle_broken,
     /// Section 3: exceptions never apply to pins on objects of the excepted owners.
@@ -84,6 +86,8 @@ rules! {
     report_dead_creators,
     /// R10: what a fenced node lists when it returns is listed again, if it still exists.
     relist_after_fence,
+    /// R10: what is sent to a node while it is fenced lists and pins nothing.
+    list_no_fenced,
     /// R10: a fence ends the session; the node returns by a reset.
     reset_after_fence,
     /// R13: giving an owner up ends the session with it.

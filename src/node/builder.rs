@@ -355,9 +355,7 @@ impl Builder {
         let (home, inbox) = Home::new();
         let home = Arc::new(home);
         let lifetime = Lifetime::new(uid, config.rules);
-        let mut state = State::new(name.clone(), lifetime, config.rules, config.leases, home.clone());
-        state.credit = config.credit;
-        state.listens = config.listen.is_some() || config.advertise.is_some();
+        let state = State::new(name.clone(), lifetime, &config, home.clone());
         let (started, period) = (state.started(), config.leases.heartbeat);
         let draining = state.draining.clone();
         let node = Node(Arc::new(Inner {

@@ -20,7 +20,8 @@ const LATE: Duration = Duration::from_secs(1);
 impl Node {
     /// Time since the node has started.
     pub(crate) fn now(&self) -> Duration {
-        self.inner().started.elapsed()
+        let inner = self.inner();
+        inner.config.surroundings.now().saturating_duration_since(inner.started)
     }
 
     /// Ticks for as long as the node lives.

@@ -62,7 +62,6 @@ use construction::Construction;
 use home::Home;
 use names::Names;
 use outcomes::Outcomes;
-use rref_core::lease::LeaseSettings;
 use rref_core::lifetime::{HandleKey, Lifetime};
 use rref_core::wire::NameKind;
 use rref_core::{NodeUid, ObjectId, Rules};
@@ -367,22 +366,22 @@ impl Node {
                 let (home, _) = Home::new();
                 let home = Arc::new(home);
                 let uid = NodeUid(0);
-                let (lifetime, leases) = (Lifetime::new(uid, Rules::ALL), LeaseSettings::default());
-                let mut state = State::new("nowhere".into(), lifetime, Rules::ALL, leases, home.clone());
+                let (lifetime, config) = (Lifetime::new(uid, Rules::ALL), Config::default());
+                let mut state = State::new("nowhere".into(), lifetime, &config, home.clone());
                 state.phase = Phase::Closed;
-                let draining = state.draining.clone();
+                let (started, draining) = (state.started(), state.draining.clone());
                 Node(Arc::new(Inner {
                     draining,
                     name: "nowhere".into(),
                     uid,
-                    config: Config::default(),
+                    config,
                     registry: Registry::default(),
                     names: Names::default(),
                     home,
                     transport: Arc::new(crate::transport::Network::new()),
                     listening: OnceLock::new(),
                     state: Mutex::new(state),
-                    started: Instant::now(),
+                    started,
                     open: AtomicBool::new(false),
                     peers_changed: Notify::new(),
                     names_changed: Notify::new(),

@@ -54,6 +54,9 @@ impl State {
                 let reason = format!("{WAITING_LIMIT} calls wait for {id}, which is not created yet");
                 (Err(self.overloaded(reason)), false)
             }
+            Arrival::TooMany => {
+                (Err(self.overloaded(format!("too many objects like {id} are not created yet"))), false)
+            }
             Arrival::Failed(reason) | Arrival::Gone(reason) => (Err(Error::from(reason)), false),
             Arrival::NotOwner => (Err(Error::Gone(Gone::Freed)), false),
         };

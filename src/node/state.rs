@@ -3,18 +3,20 @@
 //! No user code runs under the lock: what may run some (dropping a handle, waking a caller, a
 //! handler) is put off with [`State::after`] until the lock is released.
 
+use super::Surroundings;
+use super::builder::Config;
 use super::calls::{ByNumber, PendingCall};
 use super::events::{NodeEvent, Watcher};
 use super::home::{self, Home};
 use super::keeper::KeeperHandle;
 use super::objects::{Entry, Waiter};
 use super::outgoing::Message;
-use super::peer::{CREDIT, Link, Peer};
+use super::peer::{Link, Peer};
 use super::streams::Inlet;
 use crate::error::{Error, Gone, Result};
 use crate::payload::Outgoing;
 use crate::reference::any::AnyRef;
-use rref_core::lease::{LeaseSettings, Leases, Reader};
+use rref_core::lease::{Leases, Reader};
 use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
 use rref_core::session::{AckDue, Class, Credit};
 use rref_core::wire::{Frame, GoneReason, Limits, encode};
@@ -77,6 +79,7 @@ pub(crate) struct State {
     /// How often the tables of two nodes were found to differ.
     pub(crate) divergences: u64,
     started: Instant,
+    surroundings: Surroundings,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
     after: Vec<After>,
@@ -85,14 +88,9 @@ pub(crate) struct State {
 
 impl State {
     /// The state of a node that has just started.
-    pub(crate) fn new(
-        name: String,
-        lifetime: Lifetime,
-        rules: Rules,
-        leases: LeaseSettings,
-        home: Arc<Home>,
-    ) -> State {
-        let leases = Leases::new(lifetime.me(), rules, leases, Duration::ZERO);
+    pub(crate) fn new(name: String, lifetime: Lifetime, config: &Config, home: Arc<Home>) -> State {
+        let (rules, surroundings) = (config.rules, config.surroundings.clone());
+        let leases = Leases::new(lifetime.me(), rules, config.leases, Duration::ZERO);
         State {
             name,
             phase: Phase::Running,
@@ -107,16 +105,17 @@ impl State {
             calls: HashMap::default(),
             inlets: BTreeMap::new(),
             next_call: 1,
-            credit: CREDIT,
+            credit: config.credit,
             rules,
             leases,
             keeper: KeeperHandle::default(),
             to_drain: BTreeSet::new(),
             draining: Arc::default(),
             looking: false,
-            listens: false,
+            listens: config.listen.is_some() || config.advertise.is_some(),
             divergences: 0,
-            started: Instant::now(),
+            started: surroundings.now(),
+            surroundings,
             to_dial: Vec::new(),
             after: Vec::new(),
             home,
@@ -142,7 +141,7 @@ impl State {
 
     /// Time since the node has started.
     pub(crate) fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.surroundings.now().saturating_duration_since(self.started)
     }
 
     /// The connection to `uid` is to say that it has nothing unread.

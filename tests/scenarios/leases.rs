@@ -407,3 +407,39 @@ fn creator_crash_ends_the_wait() {
         },
     );
 }
+
+/// Clocks that run fast, slow, or jump: nobody loses what it holds, and the dead are still found.
+#[test]
+fn clock_step_and_drift() {
+    bare::<3>(
+        |builder| builder,
+        async |[a, b, c], cluster| {
+            let x = a.remote("b", counter, (0,))?;
+            let y = c.remote("b", counter, (0,))?;
+            x.ready().await?;
+            y.ready().await?;
+            // A fifth fast, a fifth slow, and then the other way round.
+            for (fast, slow) in [("b", "a"), ("a", "b"), ("c", "b")] {
+                cluster.skew_clock(fast, 200_000);
+                cluster.skew_clock(slow, -200_000);
+                cluster.advance(seconds(300)).await;
+                assert_eq!((holders(&b, &x), holders(&b, &y)), (named(&["a"]), named(&["c"])));
+            }
+            // Ten hours in a minute: all that b has not seen in them is not missed.
+            cluster.skew_clock("b", 600_000_000);
+            cluster.advance(seconds(60)).await;
+            cluster.skew_clock("b", 0);
+            cluster.advance(seconds(60)).await;
+            assert_eq!((holders(&b, &x), holders(&b, &y)), (named(&["a"]), named(&["c"])));
+            assert_eq!((x.send(Add(1)).await?, y.send(Add(1)).await?), (1, 1));
+            drop(y);
+            until("c has let go", || b.report().objects.len() == 1).await;
+            cluster.crash("a");
+            let freed = || b.report().objects.is_empty();
+            assert!(cluster.run_until(freed, long()).await, "{}", b.report());
+            drop(x);
+            assert_no_leaks(&[&b, &c]).await;
+            Ok(())
+        },
+    );
+}

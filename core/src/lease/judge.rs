@@ -247,6 +247,16 @@ impl Leases {
         }
     }
 
+    /// Without the rule that a leaving node's listings age out: they end at once.
+    fn fence_leavers(&mut self, verdicts: &mut Vec<Verdict>) {
+        for (peer, lease) in &mut self.peers {
+            if lease.leaving && lease.state != PeerState::Fenced {
+                lease.state = PeerState::Fenced;
+                verdicts.push(Verdict::Fence(*peer));
+            }
+        }
+    }
+
     /// A heartbeat period has passed. Everything is judged once all readers are drained. Returns how
     /// late the tick was; above a second or so the main loop was blocked.
     pub fn tick(&mut self, now: Duration, lifetime: &Lifetime) -> Duration {
@@ -263,6 +273,9 @@ impl Leases {
     /// Goes as far as what has been delivered allows. Cheap when nothing has changed.
     pub fn advance(&mut self, lifetime: &Lifetime) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
+        if !self.rules.keep_listings_of_leavers {
+            self.fence_leavers(&mut verdicts);
+        }
         if !self.rules.drain_before_judging {
             self.judge(self.ticked, lifetime, &mut verdicts);
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 ///
 /// let settings = LeaseSettings { ttl: Duration::from_secs(60), ..LeaseSettings::default() };
 /// assert_eq!(settings.check(), Ok(()));
-/// let settings = LeaseSettings { grace: Duration::ZERO, ..settings };
+/// let settings = LeaseSettings { grace: Duration::ZERO, ..LeaseSettings::default() };
 /// assert!(matches!(settings.check(), Err(LeaseSettingsError::ShorterThanResume { .. })));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

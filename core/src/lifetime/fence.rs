@@ -2,6 +2,7 @@
 //!
 //! Knows what follows from it; when it is due is judged by [`crate::lease`].
 
+use super::holder::Fence;
 use super::owner::State;
 use super::{GoneReason, Lifetime, Outbox};
 use crate::{NodeUid, ObjectId};
@@ -15,7 +16,7 @@ impl Lifetime {
         if peer == self.me {
             return;
         }
-        self.peer(peer).fenced = true;
+        self.peer(peer).fence = Fence::Fenced;
         self.strike_all(peer);
         self.drop_pins_toward(peer, out);
         if self.rules.report_dead_creators {

@@ -41,6 +41,17 @@ pub(super) struct Broken {
 /// An introduction that is not settled: who made it, and where.
 pub(super) type Introduction = (NodeUid, Stamp);
 
+/// Whether a peer is dead to us as a holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Fence {
+    #[default]
+    None,
+    /// It is, and nothing that is sent to it arrives.
+    Fenced,
+    /// It has returned by a reset, and its inventory is not complete.
+    Returning,
+}
+
 /// What is known about the other end of a lane. It stays when nothing is under way: the numbers
 /// must go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,8 +67,8 @@ pub(super) struct Peer {
     pub(super) seen: Stamp,
     /// The session that its lane is in, as of the last reset; 0 before the first one.
     pub(super) session_no: u32,
-    /// It was dead to us, and has not returned yet.
-    pub(super) fenced: bool,
+    /// As a holder: whether it is dead to us.
+    pub(super) fence: Fence,
     /// As a holder: the inventory that is arriving.
     pub(super) inventory: Option<Inventory>,
     /// As a holder: what it is listed for here.

@@ -4,7 +4,7 @@
 //! should not differ. The two are told apart by position: the first frame of a session that began
 //! with a reset is an inventory's begin.
 
-use super::holder::Standing;
+use super::holder::{Fence, Standing};
 use super::{CONTROL_BATCH, Control, GoneReason, Lifetime, Outbox, ProtocolError};
 use crate::{NodeUid, ObjectId, Stamp};
 use std::collections::BTreeSet;
@@ -84,7 +84,7 @@ impl Lifetime {
     ) -> Result<(), ProtocolError> {
         self.check_ours(from, ids.iter())?;
         let peer = self.peer(from);
-        let fenced = peer.fenced;
+        let fenced = peer.fence != Fence::None;
         let Some(inventory) = &mut peer.inventory else {
             return Err(ProtocolError::InventoryOutOfOrder { from, what: "an inventory's items" });
         };
@@ -119,7 +119,7 @@ impl Lifetime {
         let Some(inventory) = peer.inventory.take() else {
             return Err(ProtocolError::InventoryOutOfOrder { from, what: "an inventory's end" });
         };
-        peer.fenced = false;
+        peer.fence = Fence::None;
         let session_no = peer.session_no;
         let listed = self.owned.iter().filter_map(|(id, entry)| Some((id, entry.holders.get(from)?)));
         let absent: Vec<ObjectId> = listed

@@ -50,7 +50,7 @@ pub use report::{HeldReport, OwnedReport, OwnedState};
 
 pub use crate::wire::frame::GoneReason;
 use crate::{NodeUid, ObjectId, Rules, Stamp};
-use holder::{Broken, Held, Peer};
+use holder::{Broken, Fence, Held, Peer};
 use owner::Owned;
 use std::collections::BTreeMap;
 use table::Table;
@@ -301,7 +301,12 @@ impl Lifetime {
     /// A frame with these handles has been given position `at` in the lane to `to` (R1, R2, R4).
     ///
     /// To be called between the assignment of the position and the drop of the frame's own handles.
+    ///
+    /// Nothing is noted for a receiver that is fenced: the frame is lost with its session.
     pub fn introduce(&mut self, refs: &[ObjectId], to: NodeUid, at: Stamp) {
+        if self.rules.list_no_fenced && self.peers.get(&to).is_some_and(|peer| peer.fence == Fence::Fenced) {
+            return;
+        }
         for id in refs {
             if id.owner == self.me {
                 self.list(*id, to, at);

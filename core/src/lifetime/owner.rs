@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of how an object is made, called or dropped; it says *when*.
 
+use super::holder::Fence;
 use super::table::NodeStamps;
 use super::{CONTROL_BATCH, Control, Effect, GoneReason, HandleKey, ImportState, Imported, Lifetime, Outbox};
 use super::{OwnedState, ProtocolError};
@@ -57,9 +58,11 @@ pub enum Arrival {
     Failed(GoneReason),
     /// The object does not exist any more; nothing is counted.
     Gone(GoneReason),
-    /// Its creation has not arrived: keep the call, within limits, and ask again after
-    /// [`Lifetime::on_create`]. Nothing is counted.
+    /// Its creation has not arrived: keep the call, and ask again after [`Lifetime::on_create`] for the
+    /// object, or fail it after an [`Effect::NeverComes`]. Until then the object counts as expected.
     Park,
+    /// Its creation has not arrived, and too many objects are expected already; nothing is counted.
+    TooMany,
     /// The object is another node's; nothing is counted.
     NotOwner,
 }
@@ -117,14 +120,17 @@ impl Lifetime {
         if id.owner != self.me {
             return Arrival::NotOwner;
         }
-        let Some(entry) = self.owned.get_mut(&id) else {
-            return match self.missing(id) {
-                None => Arrival::Park,
-                Some(reason) => Arrival::Gone(reason),
-            };
-        };
+        if !self.owned.contains(&id) {
+            if let Some(reason) = self.missing(id) {
+                return Arrival::Gone(reason);
+            }
+            if !self.expect(id) {
+                return Arrival::TooMany;
+            }
+        }
+        let Some(entry) = self.owned.get_mut(&id) else { return Arrival::TooMany };
         let arrival = match &entry.state {
-            State::Expected => return Arrival::Park,
+            State::Expected => Arrival::Park,
             State::Failed(why) => return Arrival::Failed((**why).clone()),
             State::Pending => Arrival::Wait,
             State::Live => Arrival::Run,
@@ -265,6 +271,8 @@ impl Lifetime {
         // fenced: that one has returned.
         self.expected -= usize::from(entry.state == State::Expected);
         entry.state = State::Pending;
+        // Parked calls count again when they are asked for again.
+        entry.calls = 0;
         entry
     }
 
@@ -315,7 +323,7 @@ impl Lifetime {
         if id.creator == self.me || id.create_no <= self.created_upto(id.creator) {
             return Some(GoneReason::Freed);
         }
-        let dead = self.peers.get(&id.creator).is_some_and(|creator| creator.fenced);
+        let dead = self.peers.get(&id.creator).is_some_and(|creator| creator.fence != Fence::None);
         (dead && self.rules.report_dead_creators).then_some(GoneReason::CreatorDied)
     }
 
@@ -327,6 +335,7 @@ impl Lifetime {
         }
         self.expected -= 1;
         let holders = std::mem::take(&mut entry.holders);
+        entry.calls = 0;
         // Handles of this process keep the reason.
         entry.state = State::Failed(Box::new(reason.clone()));
         if entry.local == 0 {

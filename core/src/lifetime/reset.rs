@@ -6,7 +6,7 @@
 //! new session, unsettled introductions keep that mark at 0 until they settle, and listings from before
 //! are known by their stamp.
 
-use super::holder::{Introduction, Standing};
+use super::holder::{Fence, Introduction, Standing};
 use super::{Lifetime, Outbox};
 use crate::{NodeUid, ObjectId, Stamp};
 
@@ -23,6 +23,9 @@ impl Lifetime {
         known.told = start;
         known.said = start;
         known.inventory = None;
+        if known.fence == Fence::Fenced {
+            known.fence = Fence::Returning;
+        }
         // Who gave the peer up returns with nothing; whoever is not in the inventory is released by it.
         known.gone = None;
         known.releases.clear();

@@ -83,8 +83,8 @@ impl<F> Lane<F> {
         }
         let last = self.session_no().max(peer.session_no);
         let session_no = last.checked_add(1).ok_or(LaneError::NoSessionLeft)?;
-        let known = peer.session_no == self.session_no() && peer.recv_next > 0;
-        let meeting = self.begin(session_no, known.then(|| peer.recv_next - 1))?;
+        let processed = peer.recv_next.checked_sub(1).filter(|_| peer.session_no == self.session_no());
+        let meeting = self.begin(session_no, processed)?;
         Ok((meeting, self.position()))
     }
 

@@ -359,7 +359,7 @@ impl<F> Lane<F> {
         exceptions: Vec<NodeUid>,
     ) -> Result<Progress, LaneError> {
         let mut progress = Progress::default();
-        if session_no != self.session_no {
+        if session_no != self.session_no && self.rules.drop_foreign_acks {
             return Ok(progress);
         }
         self.check_ack(ack, settled)?;
@@ -369,6 +369,11 @@ impl<F> Lane<F> {
             self.apply(ack, settled, exceptions, &mut progress);
         }
         Ok(progress)
+    }
+
+    /// The acknowledgement that waits for its position, if there is one: (`at`, `ack`, `settled`).
+    pub fn held_ack(&self) -> Option<(Seq, Seq, Seq)> {
+        self.held.as_ref().map(|held| (held.at, held.ack, held.settled))
     }
 
     /// Whether the peer should hear of what we processed.

@@ -1,0 +1,84 @@
+//! Searches the protocol's models, and shows that each of its rules is needed.
+//!
+//! ```text
+//! cargo run --release -p rref-core --example model_check -- [--json] [--mutants] [--small] [NAME]
+//! ```
+//!
+//! With `--json`, one JSON object a line: for each model how many states it has, how deep it goes,
+//! whether all properties hold, and which situations it met; with `--mutants` then for each rule whether
+//! the protocol breaks without it, and in how many steps. `--small` searches the sizes that the tests
+//! use; a NAME, only the models whose names contain it.
+
+#[allow(dead_code)] // the tests beside it use the rest
+#[path = "../tests/model/kit/mod.rs"]
+mod kit;
+
+use kit::check::{Outcome, check};
+use kit::models::{Size, all};
+use kit::mutants::{Refutation, try_all};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Bounds memory: a state takes a few kilobytes while it waits to be visited.
+const MOST: usize = 60_000_000;
+const THREADS: usize = 2;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    let json = has("--json");
+    let size = if has("--small") { Size::Small } else { Size::Large };
+    let name = args.iter().find(|arg| !arg.starts_with("--")).map_or("", String::as_str);
+    let mut well = true;
+    for (setup, hits) in all(size).into_iter().filter(|(setup, _)| setup.name.contains(name)) {
+        let begun = Instant::now();
+        let outcome = check(&setup, &hits, MOST, THREADS);
+        well &= outcome.holds() && outcome.missed.is_empty();
+        report(&outcome, begun.elapsed().as_secs_f32(), json);
+    }
+    if has("--mutants") {
+        try_all(THREADS, |refutation| {
+            well &= refutation.broken.is_some();
+            report_mutant(&refutation, json);
+        });
+    }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// As JSON: the names have nothing to escape, but for what `Debug` of a string escapes alike.
+fn list(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    format!("[{}]", quoted.join(","))
+}
+
+fn report(outcome: &Outcome, seconds: f32, json: bool) {
+    let Outcome { name, unique_states, depth, exhausted, hits, missed, .. } = outcome;
+    let holds = outcome.holds();
+    if json {
+        println!(
+            "{{\"model\":{name:?},\"unique_states\":{unique_states},\"depth\":{depth},\"exhausted\":{exhausted},\"holds\":{holds},\"sometimes_hit\":{},\"sometimes_missed\":{},\"seconds\":{seconds:.1}}}",
+            list(hits),
+            list(missed)
+        );
+    } else {
+        let all = if *exhausted { "all" } else { "the first" };
+        println!("{name}: {all} {unique_states} states, {depth} steps deep, {seconds:.1} s: holds: {holds}");
+        println!("    met {hits:?}, missed {missed:?}");
+    }
+    if let Some((why, steps)) = &outcome.violation {
+        eprintln!("{name}: {why}");
+        steps.iter().for_each(|step| eprintln!("    {step:?}"));
+    }
+}
+
+fn report_mutant(refutation: &Refutation, json: bool) {
+    let Refutation { mutant, by, broken } = refutation;
+    let steps = broken.as_ref().map_or(0, |(_, steps)| steps.len());
+    let refuted = broken.is_some();
+    if json {
+        println!("{{\"mutant\":{mutant:?},\"refuted\":{refuted},\"steps\":{steps},\"by\":{by:?}}}");
+    } else {
+        let why = broken.as_ref().and_then(|(why, _)| why.lines().next()).unwrap_or("nothing breaks");
+        println!("without {mutant}: {by}, {steps} steps: {why}");
+    }
+}
