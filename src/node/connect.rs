@@ -413,6 +413,8 @@ impl Node {
                 tracing::debug!("the connection to `{name}` is lost: {reason}; dialling again");
                 peer.link = Link::Dialing { greeted: false };
                 state.to_dial.push(uid);
+                // Hand-offs that wait for it must not hold up others any more.
+                state.arm_later();
             }
             Ended::Replaced => {}
         }
@@ -441,6 +443,8 @@ impl State {
         let before = std::mem::replace(&mut peer.link, Link::Connected(peer.connections));
         peer.lane.set_send_window(usize::try_from(endpoint.window).unwrap_or(usize::MAX));
         peer.outbound.credit(endpoint.calls);
+        // The last word on it may have been lost with the old connection.
+        peer.owes_exceptions = peer.settled_except.is_some();
         let (number, waker) = (peer.connections, peer.waker.take());
         let name = peer.info.name.clone();
         self.by_name.insert(name.clone(), uid);

@@ -11,7 +11,7 @@ use crate::transport::Stream;
 use bytes::{Buf, Bytes, BytesMut};
 use rref_core::NodeUid;
 use rref_core::session::AckDue;
-use rref_core::wire::{Ack, Encoded, Frame, Limits, Stamped, decode, frame_len};
+use rref_core::wire::{Encoded, Limits, Stamped, decode, frame_len};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -222,14 +222,9 @@ impl Connection {
             AckDue::Now => true,
         };
         peer.ack_now = false;
-        if due {
-            let at = peer.lane.last_assigned();
-            let ack = Ack { session_no: peer.lane.session_no(), at, exceptions: Vec::new() };
-            match peer.encode(0, &Frame::Ack(ack)) {
-                Ok(frame) => self.output.push(&frame),
-                Err(error) => return Err(Ended::Broken(error.to_string())),
-            }
-            peer.lane.ack_stamped();
+        let ack = due.then(|| peer.ack());
+        for frame in [ack, peer.ack_with_exceptions()].into_iter().flatten() {
+            self.output.push(&frame.map_err(|error| Ended::Broken(error.to_string()))?);
             peer.frames_sent += 1;
         }
         self.output.seal();

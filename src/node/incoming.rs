@@ -461,17 +461,6 @@ impl State {
             .cloned()
             .ok_or_else(|| format!("name index {name} was never announced"))
     }
-
-    /// Brings the settled watermark for a peer up to date.
-    pub(crate) fn update_settled(&mut self, uid: NodeUid) {
-        let settled = self.lifetime.settled_for(uid);
-        if let Some(peer) = self.peers.get_mut(&uid)
-            && settled > peer.settled
-        {
-            peer.settled = settled;
-            peer.lane.owe_ack();
-        }
-    }
 }
 
 fn class_of(frame: &Frame) -> Class {

@@ -25,6 +25,7 @@ mod outgoing;
 mod peer;
 mod report;
 pub(crate) mod responder;
+mod settled;
 mod shutdown;
 mod state;
 mod streams;
