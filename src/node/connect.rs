@@ -500,6 +500,8 @@ impl State {
         let before = std::mem::replace(&mut peer.link, Link::Connected(peer.connections));
         peer.lane.set_send_window(usize::try_from(endpoint.window).unwrap_or(usize::MAX));
         peer.outbound.credit(Credit { calls: endpoint.calls, bytes: endpoint.call_bytes });
+        // The last word on it may have been lost with the old connection.
+        peer.owes_exceptions = peer.settled_except.is_some();
         let (number, waker) = (peer.connections, peer.waker.take());
         let name = peer.info.name.clone();
         self.by_name.insert(name.clone(), uid);

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use rref_core::NodeUid;
 use rref_core::lease::Reader;
 use rref_core::session::AckDue;
-use rref_core::wire::{Ack, Encoded, Frame, Limits, Stamped, decode, encode, frame_len};
+use rref_core::wire::{Encoded, Limits, Stamped, decode, frame_len};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -233,16 +233,9 @@ impl Connection {
             AckDue::Now => true,
         };
         peer.ack_now = false;
-        if due {
-            let at = peer.lane.last_assigned();
-            let (settled, exceptions) =
-                peer.settled_except.clone().unwrap_or_else(|| (peer.settled, Vec::new()));
-            let ack = Frame::Ack(Ack { session_no: peer.lane.session_no(), at, exceptions });
-            match encode(0, peer.lane.processed(), settled, &ack, &Limits::DEFAULT) {
-                Ok(frame) => self.output.push(&frame),
-                Err(error) => return Err(Ended::Broken(error.to_string())),
-            }
-            peer.lane.ack_stamped();
+        let ack = due.then(|| peer.ack());
+        for frame in [ack, peer.ack_with_exceptions()].into_iter().flatten() {
+            self.output.push(&frame.map_err(|error| Ended::Broken(error.to_string()))?);
             peer.frames_sent += 1;
         }
         self.output.seal();

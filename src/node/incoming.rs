@@ -6,7 +6,6 @@ use super::calls::PendingCall;
 use super::construction::Construction;
 use super::events::Watcher;
 use super::objects::Entry;
-use super::peer::Peer;
 use super::responder::Responder;
 use super::state::{Lanes, State};
 use super::streams::Inlet;
@@ -491,31 +490,6 @@ impl State {
             .and_then(|peer| peer.names_received.get((name as usize).wrapping_sub(1)))
             .cloned()
             .ok_or_else(|| format!("name index {name} was never announced"))
-    }
-
-    /// Brings the settled watermarks for a peer up to date.
-    pub(crate) fn update_settled(&mut self, uid: NodeUid) {
-        let settled = self.lifetime.settled_for(uid);
-        // Owners that are out of reach must not keep the pins on others' objects.
-        let silent = |owner: &NodeUid| !self.peers.get(owner).is_some_and(Peer::is_connected);
-        let exceptions: Vec<NodeUid> =
-            self.lifetime.unsettled_owners(uid).filter(silent).take(Limits::DEFAULT.exceptions + 1).collect();
-        let except = match exceptions.len() {
-            0 => None,
-            // Too many to tell: all wait.
-            many if many > Limits::DEFAULT.exceptions => None,
-            _ => Some((self.lifetime.settled_except(uid, &exceptions), exceptions)),
-        };
-        let Some(peer) = self.peers.get_mut(&uid) else { return };
-        if settled > peer.settled {
-            peer.lane.owe_ack();
-            peer.settled = settled;
-        }
-        let except = except.filter(|(upto, _)| *upto > peer.settled);
-        if except.as_ref().is_some_and(|except| peer.settled_except.as_ref() != Some(except)) {
-            peer.lane.owe_ack();
-        }
-        peer.settled_except = except;
     }
 }
 

@@ -28,6 +28,7 @@ mod peer;
 mod report;
 pub(crate) mod responder;
 mod session;
+mod settled;
 mod shutdown;
 mod state;
 mod streams;

@@ -15,7 +15,7 @@ use rref_core::wire::{
     Body, Call, Chunk, Create, DType, Encoded, Frame, HEADER, Limits, Name, Payload, PeerInfo, Reply,
     Segment, SegmentData, Source, Status, Target, Trace, encode,
 };
-use rref_core::{NodeUid, ObjectId, Stamp};
+use rref_core::{NodeUid, ObjectId, Seq, Stamp};
 use std::sync::Arc;
 
 /// Messages with more bytes than this go in chunks, so that small ones need not wait behind them.
@@ -463,7 +463,7 @@ fn frame_segment(segment: Segment, large: bool) -> Segment {
 impl Peer {
     /// Encodes a frame for the next place in the lane and puts it there.
     pub(crate) fn push(&mut self, class: Class, frame: &Frame) -> Result<()> {
-        let encoded = self.encode(self.lane.next_seq(), frame)?;
+        let encoded = self.encode(self.lane.next_seq(), self.settled, frame)?;
         let weight = encoded.len();
         self.lane.push(class, weight, encoded);
         self.lane.ack_stamped();
@@ -471,8 +471,8 @@ impl Peer {
     }
 
     /// Encodes a frame with what there is to acknowledge.
-    pub(crate) fn encode(&self, seq: u64, frame: &Frame) -> Result<Encoded> {
-        encode(seq, self.lane.processed(), self.settled, frame, &Limits::DEFAULT)
+    pub(crate) fn encode(&self, seq: Seq, settled: Seq, frame: &Frame) -> Result<Encoded> {
+        encode(seq, self.lane.processed(), settled, frame, &Limits::DEFAULT)
             .map_err(|error| Error::Encode(error.to_string()))
     }
 

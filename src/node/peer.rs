@@ -3,7 +3,7 @@
 use super::incoming::NamedEntry;
 use super::outgoing::Message;
 use super::streams::Outlet;
-use rref_core::session::{Credit, Grant, Lane, LaneLimits, Outbound, OutboundLimits};
+use rref_core::session::{Credit, Grant, Lane, LaneLimits, Outbound, OutboundLimits, SettledExcept};
 use rref_core::wire::{Assembly, Encoded, PeerInfo};
 use rref_core::{NodeUid, Rules, Seq};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,8 +47,10 @@ pub(crate) struct Peer {
     pub(crate) grant: Grant,
     /// The settled watermark to stamp on what goes to this peer.
     pub(crate) settled: Seq,
-    /// A watermark beyond it, which holds but for objects of these owners; travels in an Ack only.
-    pub(crate) settled_except: Option<(Seq, Vec<NodeUid>)>,
+    /// A higher one, which leaves out owners that are out of reach.
+    pub(crate) settled_except: Option<SettledExcept>,
+    /// Whether the peer has yet to be told of that.
+    pub(crate) owes_exceptions: bool,
     /// Index of each of our names in this session; 0 for those not announced.
     pub(crate) names_sent: Vec<u32>,
     pub(crate) next_name: u32,
@@ -88,6 +90,7 @@ impl Peer {
             grant: Grant::new(credit),
             settled: 0,
             settled_except: None,
+            owes_exceptions: false,
             names_sent: Vec::new(),
             next_name: 0,
             names_received: Vec::new(),

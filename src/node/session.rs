@@ -101,6 +101,7 @@ impl Peer {
         self.assembly.clear();
         self.settled = 0;
         self.settled_except = None;
+        self.owes_exceptions = false;
         self.grant.restart();
         self.outbound.restart();
         // Their callers have been told that they are lost.

@@ -219,3 +219,42 @@ fn flush_orders_across_handoff() {
         Ok(())
     });
 }
+
+/// An owner that its new holder cannot reach holds up what is said of its own objects, and of no others.
+#[test]
+fn one_dead_owner_does_not_hold_others_pins() {
+    cluster(async |[a, b, c, d], gate| {
+        let shelf = a.remote("c", shelf, ())?;
+        let (x, y) = (a.remote("b", counter, (7,))?, a.remote("d", counter, (7,))?);
+        for made in [x.ready(), y.ready(), shelf.ready()] {
+            made.await?;
+        }
+        gate.partition_oneway(["c"], ["b"]);
+        gate.cut_connections();
+        let cut_off = || c.report().peers.iter().any(|peer| peer.name == "b" && peer.link != "connected");
+        until("c has lost b", cut_off).await;
+        shelf.send(Put(x.clone())).await?;
+        shelf.send(Put(y.clone())).await?;
+        // Only a's pin on x waits for b.
+        let pinned = || a.report().held.into_iter().filter(|held| !held.pins.is_empty()).map(|held| held.id);
+        until("y's hand-off is settled", || pinned().eq([x.id()])).await;
+        drop((there(shelf.send(Take).await?)?, y));
+        until("it is freed", || d.report().objects.is_empty()).await;
+        // As long as it takes for a new one: settled, then passed on again.
+        let z = a.remote("d", counter, (7,))?;
+        shelf.send(Put(z.clone())).await?;
+        drop((there(shelf.send(Take).await?)?, z));
+        until("it is freed", || d.report().objects.is_empty()).await;
+        assert!(cut_off(), "b was not out of reach");
+        let id = x.id();
+        drop(x);
+        tokio::time::sleep(seconds(1)).await;
+        assert!(pinned().eq([id]), "x is not pinned until c can claim it");
+        gate.heal();
+        let x = there(shelf.send(Take).await?)?;
+        assert_eq!(x.send(Add(1)).await?, 8);
+        until("x's hand-off is settled", || pinned().next().is_none()).await;
+        assert_eq!(holders(&b, &x), Some(vec!["a".into()]));
+        Ok(())
+    });
+}

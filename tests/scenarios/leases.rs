@@ -235,36 +235,6 @@ fn receiver_cut_off_from_owner_for_good() {
     );
 }
 
-/// An owner that is cut off keeps only the pins on its own objects.
-#[test]
-fn one_dead_owner_does_not_hold_others_pins() {
-    cluster(async |[a, b, c, d], cluster| {
-        let shelf = a.remote("c", shelf, ())?;
-        let (x, y) = (a.remote("b", counter, (1,))?, a.remote("d", counter, (2,))?);
-        x.ready().await?;
-        y.ready().await?;
-        shelf.ready().await?;
-        for (from, to) in [("d", "c"), ("c", "d")] {
-            cluster.partition_oneway([from], [to]);
-        }
-        cluster.cut("c", "d");
-        until("c has noticed", || peer(&c.report(), "d").is_ok_and(|d| d.link != "connected")).await;
-        // First the one that cannot settle.
-        shelf.send(Put(y.clone())).await?;
-        shelf.send(Put(x.clone())).await?;
-        let pinned = |node: &Node| {
-            let held = node.report().held;
-            held.into_iter().filter(|held| !held.pins.is_empty()).map(|held| held.id).collect::<Vec<_>>()
-        };
-        until("only the other's pin is left", || pinned(&a) == [y.id()]).await;
-        cluster.heal();
-        until("no pin is left", || pinned(&a).is_empty()).await;
-        assert_eq!(holders(&b, &x), named(&["a", "c"]));
-        assert_eq!(holders(&d, &y), named(&["a", "c"]));
-        Ok(())
-    });
-}
-
 /// The claim was in the part of a session that is lost: the inventory of the next one makes up for it.
 #[test]
 fn reset_while_awaiting() {

@@ -1,7 +1,8 @@
 //! Links that break all the time, and windows that are full.
 
 use crate::common::program::*;
-use crate::common::{cluster, holders, until};
+use crate::common::{cluster, holders, seconds, until};
+use rref::Tensor;
 use std::time::Duration;
 
 /// A thousand connections, each cut with something of everything under way: all is done once and in
@@ -75,6 +76,42 @@ fn gc_progress_when_window_full() {
         assert!(stuck(), "the window was not full after all");
         // Late, but in order and whole.
         assert_eq!(busy.send(Snapshot).timeout(Duration::MAX).await?, WINDOW);
+        Ok(())
+    });
+}
+
+/// The same while a large message has filled the window in bytes, since nothing is acknowledged.
+#[test]
+fn gc_progress_when_byte_window_full() {
+    cluster(async |[a, b, c], gate| {
+        let released = a.remote("b", probe, ())?;
+        let claimed = a.remote("b", counter, (7,))?;
+        claimed.share_with("c", "claimed").await?;
+        released.ready().await?;
+        drop(claimed);
+        until("only c holds it", || b.report().objects.iter().any(|object| object.holders == ["c"])).await;
+        gate.partition_oneway(["b"], ["a"]);
+        let large = a.call("b", sum_tensor, (Tensor::from(ndarray::Array1::from_elem(4 << 20, 1.0)),));
+        let stuck = || {
+            let peers = a.report().peers;
+            peers.iter().find(|peer| peer.name == "b").map(|peer| (peer.queued, peer.bytes_sent))
+        };
+        // Whatever can move has moved by then.
+        tokio::time::sleep(seconds(1)).await;
+        let full = stuck();
+        assert!(full.is_some_and(|(queued, sent)| queued == 1 && sent < 16 << 20), "{full:?}");
+        drop(released);
+        until("it is freed", || probes() == (1, 1)).await;
+        let claimed = a.lookup::<Counter>("claimed@c").await?;
+        c.unregister_name("claimed");
+        until("a holds it", || holders(&b, &claimed) == Some(vec!["a".into(), "c".into()])).await;
+        // Not even one more chunk of the large message.
+        let passed = stuck().zip(full).map(|((queued, now), (_, then))| (queued, now - then));
+        assert!(passed.is_some_and(|(queued, bytes)| queued == 1 && bytes < 64 << 10), "{passed:?}");
+        gate.heal();
+        assert_eq!(large.await?, f64::from(4 << 20));
+        until("only a holds it", || holders(&b, &claimed) == Some(vec!["a".into()])).await;
+        assert_eq!(claimed.send(Add(1)).await?, 8);
         Ok(())
     });
 }
