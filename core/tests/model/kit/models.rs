@@ -138,7 +138,8 @@ pub struct Setup {
     pub nested: Option<(ObjectId, usize)>,
     /// Nodes that never drop what they hold of this node's.
     pub keepers: Vec<usize>,
-    hits: Arc<AtomicU32>,
+    /// What this model has met.
+    pub hits: Arc<AtomicU32>,
 }
 
 impl Setup {

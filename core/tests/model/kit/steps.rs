@@ -410,7 +410,10 @@ impl World {
             }
             Action::Begin { from, to, key } => {
                 self.budget.gives -= 1;
-                self.nodes[from].handles.retain(|held| *held != key);
+                let handles = &mut self.nodes[from].handles;
+                if let Some(at) = handles.iter().position(|held| *held == key) {
+                    handles.remove(at);
+                }
                 self.nodes[from].transfers.push((to, key));
                 if !setup.duties.keep_transfers {
                     self.at(setup, from, |life, post| life.drop_handle(key, post));
