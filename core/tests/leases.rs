@@ -3,9 +3,7 @@
 // A failed unwrap is a failed test, in its helpers too.
 #![allow(clippy::unwrap_used)]
 
-use rref_core::lease::{
-    Keeper, LeaseSettings, LeaseSettingsError, Leases, PeerState, Reader, Verdict,
-};
+use rref_core::lease::{Keeper, LeaseSettings, LeaseSettingsError, Leases, PeerState, Reader, Verdict};
 use rref_core::lifetime::{Control, Digest, Lifetime, Outbox};
 use rref_core::wire::{Heartbeat, HeartbeatEcho};
 use rref_core::{NodeUid, ObjectId, Rules, Stamp};
@@ -299,7 +297,8 @@ fn keepers_beat_at_their_rate_and_echo_the_current_session() {
 fn unechoed_beats_are_forgotten() {
     let mut keeper = Keeper::new(ME, Rules::ALL, seconds(1));
     keeper.publish(Duration::ZERO, A, Heartbeat { session_no: 1, ..Heartbeat::default() });
-    let beats: Vec<Heartbeat> = (0..1000).flat_map(|n| keeper.beats(seconds(n))).map(|(_, beat)| beat).collect();
+    let beats: Vec<Heartbeat> =
+        (0..1000).flat_map(|n| keeper.beats(seconds(n))).map(|(_, beat)| beat).collect();
     let echo = |beat: &Heartbeat| HeartbeatEcho { uid: A, session_no: 1, nonce: beat.nonce };
     assert_eq!(keeper.clone().on_echo(A, &echo(&beats[900])), None);
     assert_eq!(keeper.on_echo(A, &echo(&beats[990])), Some(seconds(990)));

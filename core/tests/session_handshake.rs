@@ -72,7 +72,11 @@ fn a_hello_ends_the_older_connection() {
 fn an_ended_session_is_followed_by_the_next() {
     for (a_ends, a_dials) in [(true, true), (true, false), (false, true), (false, false)] {
         let (mut a, mut b) = pair();
-        if a_ends { a.end_session() } else { b.end_session() }
+        if a_ends {
+            a.end_session()
+        } else {
+            b.end_session()
+        }
         let (ours, theirs) = if a_dials { meet(&mut a, &mut b) } else { meet(&mut b, &mut a) };
         let (of_a, of_b) = if a_dials { (ours, theirs) } else { (theirs, ours) };
         // Only a Hello of the same session tells what was processed; 3 had been sent.

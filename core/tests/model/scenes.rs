@@ -22,7 +22,8 @@ struct Scene {
 impl Scene {
     /// `A` holds an object of `B`'s.
     fn new(setup: Setup) -> Scene {
-        let setup = Setup { start: if setup.start.is_empty() { vec![(A, B)] } else { setup.start.clone() }, ..setup };
+        let setup =
+            Setup { start: if setup.start.is_empty() { vec![(A, B)] } else { setup.start.clone() }, ..setup };
         let mut world = setup.world();
         world.budget.gives = 100;
         world.budget.calls = 100;
@@ -417,8 +418,11 @@ fn fenced_node_returns() {
     scene.act(Action::Heal { from: B, to: A });
     scene.settle();
     assert_eq!(scene.holders(ids[0]), [A, C]);
-    let reasons: Vec<_> =
-        scene.world.nodes[A].handles.iter().map(|key| scene.world.nodes[A].life.broken_reason(*key)).collect();
+    let reasons: Vec<_> = scene.world.nodes[A]
+        .handles
+        .iter()
+        .map(|key| scene.world.nodes[A].life.broken_reason(*key))
+        .collect();
     assert_eq!(reasons, [None, Some(&GoneReason::LeaseExpired)]);
     scene.finish();
 }

@@ -373,7 +373,7 @@ impl World {
     }
 
     /// Whether the other side would learn something that it waits for.
-    fn is_ack_news(&self, setup: &Setup, from: usize, to: usize, except: Option<usize>) -> bool {
+    pub fn is_ack_news(&self, setup: &Setup, from: usize, to: usize, except: Option<usize>) -> bool {
         let (node, other) = (&self.nodes[from], &self.nodes[to]);
         let Some(lane) = node.lanes.get(&to) else { return false };
         let exceptions: Vec<NodeUid> = except.into_iter().map(uid).collect();
