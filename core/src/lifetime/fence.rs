@@ -79,6 +79,7 @@ impl Lifetime {
         let settle = self.rules.settle_broken;
         let peer = self.peer(owner);
         peer.gone = Some(reason);
+        peer.creates_sent = peer.creates;
         peer.releases.clear();
         if settle {
             // Entries that were released while their claim was under way are left here.

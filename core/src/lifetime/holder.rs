@@ -58,6 +58,8 @@ pub(super) enum Fence {
 pub(super) struct Peer {
     /// Objects we have asked it for: the last `create_no`.
     pub(super) creates: u64,
+    /// The last of those whose Create has a position, or never will.
+    pub(super) creates_sent: u64,
     /// Why it is gone for good, if it is.
     pub(super) gone: Option<GoneReason>,
     /// Everything in its lane up to here has been processed.
@@ -95,6 +97,7 @@ pub(super) struct Peer {
 impl Lifetime {
     pub(super) fn create_foreign(&mut self, id: ObjectId) -> HandleKey {
         if let Some(reason) = self.owner_gone(id.owner) {
+            self.peer(id.owner).creates_sent = id.create_no;
             self.effects.push(Effect::Broken(id, reason.clone()));
             return self.import_broken(id, reason).key;
         }
@@ -114,6 +117,7 @@ impl Lifetime {
         let peer = self.peer(id.owner);
         peer.holding.add(&id);
         peer.said = peer.said.max(at);
+        peer.creates_sent = peer.creates_sent.max(id.create_no);
         let introductions = peer.queued.remove(&id.create_no).unwrap_or_default();
         peer.waiting.insert((at, id), introductions);
         // A full batch waits for the next frame or the timer: this call has no way to send.

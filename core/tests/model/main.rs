@@ -3,6 +3,7 @@
 
 #[allow(dead_code)] // the example that searches the large sizes uses the rest
 mod kit;
+mod random;
 mod scenes;
 
 use kit::check::check;

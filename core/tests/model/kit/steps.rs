@@ -381,10 +381,12 @@ impl World {
         let settled = node.life.settled_except(uid(to), &exceptions);
         let acked = Stamp { session_no, seq: ack };
         let upto = Stamp { session_no, seq: settled };
-        let news = (except.is_none() && !other.life.is_claim_acked(uid(from), acked))
+        let news = (except.is_none() && ack > 0 && !other.life.is_claim_acked(uid(from), acked))
             || other.life.held().any(|held| {
                 let excepted = exceptions.contains(&held.id.owner) && setup.rules.spare_excepted_owners;
-                !excepted && held.pins.iter().any(|(receiver, at)| *receiver == uid(from) && *at <= upto)
+                !excepted
+                    && settled > 0
+                    && held.pins.iter().any(|(receiver, at)| *receiver == uid(from) && *at <= upto)
             });
         let held = other.lanes.get(&from).and_then(|lane| lane.held_ack());
         news && held.is_none_or(|(_, a, s)| (a, s) != (ack, settled))
