@@ -1,13 +1,14 @@
 //! Searches the protocol's models, and shows that each of its rules is needed.
 //!
 //! ```text
-//! cargo run --release -p rref-core --example model_check -- [--json] [--mutants] [--small] [NAME]
+//! cargo run --release -p rref-core --example model_check -- [--json] [--mutants] [--small] [--walks N] [NAME]
 //! ```
 //!
 //! With `--json`, one JSON object a line: for each model how many states it has, how deep it goes,
 //! whether all properties hold, and which situations it met; with `--mutants` then for each rule whether
 //! the protocol breaks without it, and in how many steps. `--small` searches the sizes that the tests
-//! use; a NAME, only the models whose names contain it.
+//! use; a NAME, only the models whose names contain it. `--walks N` walks at random instead, in larger
+//! worlds, with the seeds 0 to N - 1.
 
 #[allow(dead_code)] // the tests beside it use the rest
 #[path = "../tests/model/kit/mod.rs"]
@@ -16,6 +17,7 @@ mod kit;
 use kit::check::{Outcome, check};
 use kit::models::{Size, all};
 use kit::mutants::{Refutation, try_all};
+use kit::walks::{minimise, picks, walk, worlds};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -28,6 +30,9 @@ fn main() -> ExitCode {
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
     let json = has("--json");
     let size = if has("--small") { Size::Small } else { Size::Large };
+    if let Some(count) = args.iter().position(|arg| arg == "--walks").and_then(|at| args.get(at + 1)) {
+        return walk_all(count.parse().unwrap_or(1000), args.iter().rev().find(|arg| *arg != count));
+    }
     let name = args.iter().find(|arg| !arg.starts_with("--")).map_or("", String::as_str);
     let mut well = true;
     for (setup, hits) in all(size).into_iter().filter(|(setup, _)| setup.name.contains(name)) {
@@ -41,6 +46,34 @@ fn main() -> ExitCode {
             well &= refutation.broken.is_some();
             report_mutant(&refutation, json);
         });
+    }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Walks in every world, and reports a walk that goes wrong with as few picks as can be.
+fn walk_all(count: u64, name: Option<&String>) -> ExitCode {
+    let name = name.filter(|name| !name.starts_with("--")).map_or("", String::as_str);
+    let mut well = true;
+    for setup in worlds().into_iter().filter(|setup| setup.name.contains(name)) {
+        let (mut steps, mut failed) = (0, 0);
+        for seed in 0..count {
+            let picks = picks(seed, 300);
+            match walk(&setup, &picks) {
+                Ok(taken) => steps += taken,
+                Err(_) => {
+                    failed += 1;
+                    if failed == 1 {
+                        let least = minimise(&setup, &picks);
+                        if let Err((why, steps)) = walk(&setup, &least) {
+                            eprintln!("{} {seed}: {why}", setup.name);
+                            steps.iter().for_each(|step| eprintln!("    {step:?}"));
+                        }
+                    }
+                }
+            }
+        }
+        well &= failed == 0;
+        println!("{{\"walks\":{:?},\"seeds\":{count},\"steps\":{steps},\"failed\":{failed}}}", setup.name);
     }
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

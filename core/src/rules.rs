@@ -92,6 +92,8 @@ rules! {
     reset_after_fence,
     /// R13: giving an owner up ends the session with it.
     reset_after_give_up,
+    /// R13: pins on a given-up owner's objects stay until their receivers settle.
+    keep_pins_at_give_up,
     /// R13: an owner that is silent for too long is given up.
     give_up,
     /// R8, R9: a silent node is fenced only after TTL + grace, however its connections look.

@@ -3,132 +3,146 @@
 // A failed unwrap is a failed test, in its helpers too.
 #![allow(clippy::unwrap_used)]
 
-use rref_core::session::{Class, Lane, LaneError, LaneLimits, Meeting, Position};
-use rref_core::{Rules, Seq};
+use rref_core::Rules;
+use rref_core::session::{Accept, Class, Lane, LaneError, LaneLimits, Meeting, Position, Resume};
 
 fn lane() -> Lane<u64> {
     Lane::new(Rules::ALL, LaneLimits::default())
 }
 
-fn at(session_no: u32, recv_next: Seq) -> Position {
-    Position { session_no, recv_next }
+/// The first lane dials the second.
+fn meet(dials: &mut Lane<u64>, answers: &mut Lane<u64>) -> (Meeting, Meeting) {
+    let (theirs, position) = answers.hello_arrived(dials.hello()).unwrap();
+    (dials.answer_arrived(position).unwrap(), theirs)
 }
 
-/// Two lanes that have met, of which the first has sent `count` frames.
-fn pair(count: u64) -> [Lane<u64>; 2] {
-    let [mut a, mut b] = [lane(), lane()];
-    connect(&mut a, &mut b, Position::UNKNOWN);
-    for n in 1..=count {
-        a.push(Class::User, 1, n);
+fn transfer(from: &mut Lane<u64>, to: &mut Lane<u64>) -> Vec<u64> {
+    let mut got = Vec::new();
+    while let Some(frame) = from.next_to_send().copied() {
+        let seq = to.recv_next();
+        assert_eq!(to.accept(seq), Ok(Accept::Process));
+        to.processed_frame(seq, 0, 0, Class::Control, 1).unwrap();
+        got.push(frame);
     }
-    while a.next_to_send().is_some() {}
-    [a, b]
+    got
 }
 
-/// `a` dials, and says this.
-fn connect(a: &mut Lane<u64>, b: &mut Lane<u64>, hello: Position) -> [Meeting; 2] {
-    let (there, answer) = b.hello_arrived(hello).unwrap();
-    [a.answer_arrived(answer).unwrap(), there]
-}
-
-fn process(lane: &mut Lane<u64>, upto: Seq) {
-    for seq in lane.recv_next()..=upto {
-        lane.accept(seq).unwrap();
-        lane.processed_frame(seq, 0, 0, Class::User, 1).unwrap();
+fn push(lane: &mut Lane<u64>, frames: impl IntoIterator<Item = u64>) {
+    for frame in frames {
+        lane.push(Class::Control, 1, frame);
     }
 }
 
-#[test]
-fn a_session_goes_on() {
-    let [mut a, mut b] = pair(3);
-    process(&mut b, 2);
-    a.disconnected();
-    b.disconnected();
-    let hello = a.hello();
-    let met = connect(&mut a, &mut b, hello);
-    assert!(met.iter().all(|met| matches!(met, Meeting::Resumed(_))), "{met:?}");
+/// Two lanes in session 1, with three frames sent by the first, two of them processed.
+fn pair() -> (Lane<u64>, Lane<u64>) {
+    let (mut a, mut b) = (lane(), lane());
+    let met = meet(&mut a, &mut b);
+    let resumed = Meeting::Resumed(Resume { resent_frames: 0 });
+    assert_eq!(met, (resumed, resumed));
+    push(&mut a, [1, 2]);
+    assert_eq!(transfer(&mut a, &mut b), [1, 2]);
+    push(&mut a, [3]);
     assert_eq!(a.next_to_send(), Some(&3));
+    (a, b)
 }
 
 #[test]
-fn who_cannot_go_on_asks_for_a_reset() {
-    let [mut a, mut b] = pair(3);
-    process(&mut b, 2);
+fn a_broken_connection_is_resumed_from_either_side() {
+    for a_dials in [true, false] {
+        let (mut a, mut b) = pair();
+        let (ours, theirs) = if a_dials { meet(&mut a, &mut b) } else { meet(&mut b, &mut a) };
+        let (of_a, of_b) = if a_dials { (ours, theirs) } else { (theirs, ours) };
+        assert_eq!(of_a, Meeting::Resumed(Resume { resent_frames: 1 }));
+        assert_eq!(of_b, Meeting::Resumed(Resume { resent_frames: 0 }));
+        assert_eq!(transfer(&mut a, &mut b), [3]);
+    }
+}
+
+#[test]
+fn a_hello_ends_the_older_connection() {
+    let (mut a, _) = pair();
+    assert!(a.is_connected());
+    assert_eq!(a.hello(), Position { session_no: 1, recv_next: 1 });
+    assert!(!a.is_connected());
+    assert_eq!(a.next_to_send(), None);
+}
+
+/// Whoever cannot go on says so, whoever dials; both sides then begin session 2, with nothing in it.
+#[test]
+fn an_ended_session_is_followed_by_the_next() {
+    for (a_ends, a_dials) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (mut a, mut b) = pair();
+        if a_ends {
+            a.end_session()
+        } else {
+            b.end_session()
+        }
+        let (ours, theirs) = if a_dials { meet(&mut a, &mut b) } else { meet(&mut b, &mut a) };
+        let (of_a, of_b) = if a_dials { (ours, theirs) } else { (theirs, ours) };
+        // Only a Hello of the same session tells what was processed; 3 had been sent.
+        let maybe_processed = if !a_dials && a_ends { 2 } else { 3 };
+        assert_eq!(of_a, Meeting::Reset { session_no: 2, maybe_processed }, "{a_ends} {a_dials}");
+        assert_eq!(of_b, Meeting::Reset { session_no: 2, maybe_processed: 0 });
+        for lane in [&a, &b] {
+            assert_eq!((lane.session_no(), lane.recv_next(), lane.last_assigned()), (2, 1, 0));
+            assert!(lane.is_connected() && !lane.is_ended());
+        }
+        push(&mut a, [7]);
+        assert_eq!(transfer(&mut a, &mut b), [7]);
+    }
+}
+
+#[test]
+fn an_ended_session_keeps_nothing_and_grows_by_nothing() {
+    let (mut a, _) = pair();
     a.end_session();
-    let hello = a.hello();
-    assert_eq!(hello, at(1, 0));
-    let [here, there] = connect(&mut a, &mut b, hello);
-    // The one that asks knows nothing of what was taken in there but what it has sent.
-    assert_eq!(here, Meeting::Reset { session_no: 2, maybe_processed: 3 });
-    assert_eq!(there, Meeting::Reset { session_no: 2, maybe_processed: 0 });
-    assert_eq!((a.push(Class::User, 1, 9), b.recv_next()), (1, 1));
+    assert_eq!((a.unacked_frames(), a.room(), a.is_connected()), (0, 0, false));
+    assert_eq!((a.push(Class::Control, 1000, 4), a.push(Class::Control, 1000, 5)), (4, 5));
+    assert_eq!((a.unacked_frames(), a.unacked_bytes(), a.has_unsent()), (0, 0, false));
+    assert_eq!(a.connected(1, 3), Err(LaneError::Ended));
 }
 
+/// The acceptor has switched, and its HelloAck is lost: the next Hello speaks of a session that it has
+/// left.
 #[test]
-fn the_side_that_is_dialled_may_ask_as_well() {
-    let [mut a, mut b] = pair(3);
-    process(&mut b, 2);
-    b.end_session();
-    a.disconnected();
-    let hello = a.hello();
-    let [here, there] = connect(&mut a, &mut b, hello);
-    assert!(matches!(here, Meeting::Reset { session_no: 2, .. }), "{here:?}");
-    assert!(matches!(there, Meeting::Reset { session_no: 2, .. }), "{there:?}");
-}
-
-/// The answer that began a session is lost: the next Hello speaks of the old one.
-#[test]
-fn a_lost_answer_does_no_harm() {
-    let [mut a, mut b] = pair(3);
+fn a_lost_answer_means_another_reset() {
+    let (mut a, mut b) = pair();
     a.end_session();
-    let hello = a.hello();
-    b.hello_arrived(hello).unwrap();
-    let again = a.hello();
-    let [here, there] = connect(&mut a, &mut b, again);
-    assert!(matches!(here, Meeting::Reset { session_no: 3, .. }), "{here:?}");
-    assert!(matches!(there, Meeting::Reset { session_no: 3, .. }), "{there:?}");
-}
-
-/// A Hello that another connection has overtaken speaks of a position that its sender has left behind.
-#[test]
-fn a_hello_that_was_overtaken_begins_no_session() {
-    let [mut a, mut b] = pair(3);
-    process(&mut b, 1);
-    let overtaken = b.hello();
-    process(&mut b, 3);
-    let hello = b.hello();
-    connect(&mut b, &mut a, hello);
-    let refused = a.hello_arrived(overtaken);
-    assert!(matches!(refused, Err(LaneError::ResumeGap { wanted: 2, oldest: 4, .. })), "{refused:?}");
-    assert_eq!((a.session_no(), a.is_connected()), (1, true));
-    // One that expects what was never sent is another matter.
-    assert!(matches!(a.hello_arrived(at(1, 9)), Ok((Meeting::Reset { session_no: 2, .. }, _))));
+    b.hello_arrived(a.hello()).unwrap();
+    assert_eq!((a.session_no(), b.session_no()), (1, 2));
+    b.disconnected();
+    let (ours, theirs) = meet(&mut a, &mut b);
+    assert!(matches!(ours, Meeting::Reset { session_no: 3, .. }), "{ours:?}");
+    assert!(matches!(theirs, Meeting::Reset { session_no: 3, .. }), "{theirs:?}");
 }
 
 #[test]
-fn an_answer_that_was_overtaken_is_of_no_use() {
-    let [mut a, mut b] = pair(3);
-    let (_, answer) = b.hello_arrived(a.hello()).unwrap();
-    process(&mut b, 3);
-    let hello = b.hello();
-    connect(&mut b, &mut a, hello);
-    assert!(matches!(a.answer_arrived(answer), Err(LaneError::ResumeGap { .. })));
-    assert_eq!((a.session_no(), a.is_connected()), (1, true));
+fn a_forgotten_session_is_a_reset() {
+    let (mut a, _) = pair();
+    let mut b = lane();
+    let (ours, theirs) = meet(&mut a, &mut b);
+    assert!(matches!(ours, Meeting::Reset { session_no: 2, .. }), "{ours:?}");
+    assert!(matches!(theirs, Meeting::Reset { session_no: 2, maybe_processed: 0 }), "{theirs:?}");
 }
 
-/// Both dial, and both ask for a new session: the second Hello finds it begun.
 #[test]
-fn two_that_dial_at_once_begin_one_session() {
-    let [mut a, mut b] = pair(3);
+fn an_answer_that_does_not_fit_changes_nothing() {
+    let (mut a, mut b) = pair();
     a.end_session();
-    b.end_session();
-    let (ours, theirs) = (a.hello(), b.hello());
-    let [here, there] = connect(&mut a, &mut b, ours);
-    assert_eq!([here, there].map(|met| matches!(met, Meeting::Reset { session_no: 2, .. })), [true; 2]);
-    let late = a.hello_arrived(theirs);
-    assert!(matches!(late, Err(LaneError::Overtaken { ours: 2, theirs: 1 })), "{late:?}");
-    assert_eq!((a.session_no(), a.is_connected()), (2, true));
-    // The side that was dialled knows that the other one has followed once it hears from it.
-    process(&mut b, 1);
-    assert!(matches!(b.hello_arrived(ours), Err(LaneError::Overtaken { .. })));
+    meet(&mut a, &mut b);
+    a.hello();
+    let before = a.clone();
+    let old = Position { session_no: 1, recv_next: 3 };
+    assert_eq!(a.answer_arrived(old), Err(LaneError::WrongAnswer { ours: 2, theirs: 1 }));
+    let gap = Position { session_no: 2, recv_next: 9 };
+    assert!(matches!(a.answer_arrived(gap), Err(LaneError::ResumeGap { .. })));
+    assert_eq!(a, before);
+}
+
+#[test]
+fn session_numbers_run_out_with_an_error() {
+    let mut a = lane();
+    let last = Position { session_no: u32::MAX, recv_next: 0 };
+    assert_eq!(a.hello_arrived(last), Err(LaneError::NoSessionLeft));
+    assert_eq!(a, lane());
 }

@@ -391,7 +391,7 @@ impl Leases {
     fn judge(&mut self, time: Duration, lifetime: &Lifetime, verdicts: &mut Vec<Verdict>) {
         let silent = |since: Option<Duration>| since.map(|since| time.saturating_sub(since));
         let (ttl, long) = (self.settings.ttl, self.settings.silence());
-        let long = if self.rules.wait_for_grace { long } else { Duration::ZERO };
+        let long = if self.rules.wait_for_grace { long } else { ttl };
         // One question for all whose silence has become long enough.
         let question = self.question + 1;
         let mut asks = false;

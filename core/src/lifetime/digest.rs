@@ -50,7 +50,9 @@ impl Lifetime {
     /// knows our lane up to `acked` and its own up to `at`; none if anything is under way either way.
     pub fn holding_of(&self, owner: NodeUid, acked: Stamp, at: Stamp) -> Option<Digest> {
         let Some(peer) = self.peers.get(&owner) else { return Some(Digest::default()) };
-        let told = peer.processed == at && peer.said <= acked && peer.releases.is_empty();
+        // The owner may have handed us what we have not yet asked it for.
+        let created = peer.creates_sent == peer.creates;
+        let told = created && peer.processed == at && peer.said <= acked && peer.releases.is_empty();
         (told || !self.rules.compare_at_position).then_some(peer.holding)
     }
 }

@@ -46,13 +46,15 @@ impl Lifetime {
         }
     }
 
-    /// The owner is out of reach, and has given this node up or is about to: all handles of its objects
-    /// break, pins on them fall, their introductions settle, and what arrives of it is broken from
-    /// birth, until a reset (R13). The session with it must end.
+    /// The owner is out of reach for longer than any lease: all handles of its objects break, their
+    /// introductions settle, and what arrives of it is broken from birth, until a reset (R13). The session
+    /// with it must end.
     ///
-    /// Messages to it that have no position yet, creations among them, must not be sent any more.
+    /// Pins on its objects stay until their receivers settle: those may reach the owner, and until they do,
+    /// it must list this node. Messages to it that have no position yet, creations among them, must not be
+    /// sent any more.
     pub fn give_up(&mut self, owner: NodeUid) {
-        self.owner_died(owner, GoneReason::Unreachable);
+        self.lose_owner(owner, GoneReason::Unreachable, true);
     }
 
     /// The owner is certain never to come back: all handles of its objects break, pins on them
@@ -60,15 +62,24 @@ impl Lifetime {
     ///
     /// It frees nothing here: what the dead node held of ours, and pins toward it, stay.
     pub fn owner_died(&mut self, owner: NodeUid, reason: GoneReason) {
+        self.lose_owner(owner, reason, false);
+    }
+
+    fn lose_owner(&mut self, owner: NodeUid, reason: GoneReason, may_return: bool) {
         if owner == self.me {
             return;
         }
         for id in self.held.of_owner(owner) {
-            self.break_entry(id, &reason);
+            if may_return {
+                self.break_unless_pinned(id, &reason);
+            } else {
+                self.break_entry(id, &reason);
+            }
         }
         let settle = self.rules.settle_broken;
         let peer = self.peer(owner);
         peer.gone = Some(reason);
+        peer.creates_sent = peer.creates;
         peer.releases.clear();
         if settle {
             // Entries that were released while their claim was under way are left here.

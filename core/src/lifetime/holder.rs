@@ -58,6 +58,8 @@ pub(super) enum Fence {
 pub(super) struct Peer {
     /// Objects we have asked it for: the last `create_no`.
     pub(super) creates: u64,
+    /// The last of those whose Create has a position, or never will.
+    pub(super) creates_sent: u64,
     /// Why it is gone for good, if it is.
     pub(super) gone: Option<GoneReason>,
     /// Everything in its lane up to here has been processed.
@@ -95,6 +97,7 @@ pub(super) struct Peer {
 impl Lifetime {
     pub(super) fn create_foreign(&mut self, id: ObjectId) -> HandleKey {
         if let Some(reason) = self.owner_gone(id.owner) {
+            self.peer(id.owner).creates_sent = id.create_no;
             self.effects.push(Effect::Broken(id, reason.clone()));
             return self.import_broken(id, reason).key;
         }
@@ -114,6 +117,7 @@ impl Lifetime {
         let peer = self.peer(id.owner);
         peer.holding.add(&id);
         peer.said = peer.said.max(at);
+        peer.creates_sent = peer.creates_sent.max(id.create_no);
         let introductions = peer.queued.remove(&id.create_no).unwrap_or_default();
         peer.waiting.insert((at, id), introductions);
         // A full batch waits for the next frame or the timer: this call has no way to send.
@@ -156,21 +160,46 @@ impl Lifetime {
         for (to, at) in held.pins.iter().flat_map(|pins| pins.iter()) {
             self.peer(to).unpin(at, id);
         }
-        if self.rules.settle_broken {
-            let peer = self.peer(id.owner);
-            let introductions = match held.standing {
-                Standing::Queued => peer.queued.remove(&id.create_no),
-                // The claim itself stays: its ack is still to come.
-                Standing::Awaiting(at) => peer.waiting.get_mut(&(at, id)).map(std::mem::take),
-                Standing::Confirmed => None,
-            };
-            for introduction in introductions.into_iter().flatten() {
-                self.settle(introduction, id.owner);
-            }
+        self.settle_entry(id, held.standing);
+        self.break_handles(id, held.generation, held.handles, reason);
+    }
+
+    /// Breaks the handles of an entry, and keeps the entry if it has pins: its receivers may be well.
+    pub(super) fn break_unless_pinned(&mut self, id: ObjectId, reason: &GoneReason) {
+        let Some(held) = self.held.get(&id) else { return };
+        if !self.rules.keep_pins_at_give_up || held.pins.is_none() || held.standing == Standing::Queued {
+            return self.break_entry(id, reason);
         }
-        if held.handles > 0 {
-            let broken = Broken { handles: held.handles, reason: reason.clone() };
-            self.broken.insert((id, held.generation), broken);
+        let (standing, generation, handles) = (held.standing, held.generation, held.handles);
+        self.settle_entry(id, standing);
+        self.break_handles(id, generation, handles, reason);
+        let generation = self.next_generation(id);
+        if let Some(held) = self.held.get_mut(&id) {
+            held.handles = 0;
+            held.generation = generation;
+        }
+    }
+
+    /// The introductions that wait for an entry's claim settle without it.
+    fn settle_entry(&mut self, id: ObjectId, standing: Standing) {
+        if !self.rules.settle_broken {
+            return;
+        }
+        let peer = self.peer(id.owner);
+        let introductions = match standing {
+            Standing::Queued => peer.queued.remove(&id.create_no),
+            // The claim itself stays: its ack is still to come.
+            Standing::Awaiting(at) => peer.waiting.get_mut(&(at, id)).map(std::mem::take),
+            Standing::Confirmed => None,
+        };
+        for introduction in introductions.into_iter().flatten() {
+            self.settle(introduction, id.owner);
+        }
+    }
+
+    fn break_handles(&mut self, id: ObjectId, generation: u64, handles: u64, reason: &GoneReason) {
+        if handles > 0 {
+            self.broken.insert((id, generation), Broken { handles, reason: reason.clone() });
         }
         self.effects.push(Effect::Broken(id, reason.clone()));
     }
@@ -214,7 +243,8 @@ impl Lifetime {
     }
 
     pub(super) fn import_foreign(&mut self, id: ObjectId, from: NodeUid, at: Stamp) -> Imported {
-        if !self.held.contains(&id)
+        let given_up = self.owner_gone(id.owner).is_some();
+        if (given_up || !self.held.contains(&id))
             && let Some(reason) = self.dead_from_birth(&id)
         {
             return self.import_broken(id, reason);
@@ -232,23 +262,29 @@ impl Lifetime {
 
     /// A handle that is dead from birth, with an entry of its own.
     pub(super) fn import_broken(&mut self, id: ObjectId, reason: GoneReason) -> Imported {
-        let generation = next_generation(&self.broken, self.me, id);
+        let generation = self.next_generation(id);
         self.broken.insert((id, generation), Broken { handles: 1, reason: reason.clone() });
         Imported { key: HandleKey { id, generation }, state: ImportState::Gone(reason) }
     }
 
     /// The object's entry; a new one, without handles yet, if there is none.
     fn entry(&mut self, id: ObjectId, standing: Standing) -> &mut Held {
-        if standing != Standing::Queued && !self.held.contains(&id) {
-            self.peer(id.owner).holding.add(&id);
+        let mut generation = 0;
+        if !self.held.contains(&id) {
+            generation = self.next_generation(id);
+            if standing != Standing::Queued {
+                self.peer(id.owner).holding.add(&id);
+            }
         }
-        let generation = || next_generation(&self.broken, self.me, id);
-        self.held.get_or_insert_with(id, || Held {
-            handles: 0,
-            generation: generation(),
-            standing,
-            pins: None,
-        })
+        self.held.get_or_insert_with(id, || Held { handles: 0, generation, standing, pins: None })
+    }
+
+    /// Above every entry of the object, broken or not, so that no two share a key. Generation 0 of an own
+    /// object is its owner entry.
+    fn next_generation(&self, id: ObjectId) -> u64 {
+        let newest = self.broken.range((id, 0)..=(id, u64::MAX)).next_back().map(|((_, g), _)| *g);
+        let newest = newest.max(self.held.get(&id).map(|held| held.generation));
+        newest.map_or(u64::from(id.owner == self.me), |newest| newest + 1)
     }
 
     /// The count a foreign or broken handle belongs to.
@@ -260,13 +296,6 @@ impl Lifetime {
             _ => self.broken.get_mut(&(key.id, key.generation)).map(|broken| &mut broken.handles),
         }
     }
-}
-
-/// Above every broken entry of the object, so that no two entries share a key. Generation 0 of an
-/// own object is its owner entry.
-fn next_generation(broken: &BTreeMap<(ObjectId, u64), Broken>, me: NodeUid, id: ObjectId) -> u64 {
-    let newest = broken.range((id, 0)..=(id, u64::MAX)).next_back();
-    newest.map_or(u64::from(id.owner == me), |((_, generation), _)| generation + 1)
 }
 
 impl Peer {

@@ -12,7 +12,8 @@ use crate::{NodeUid, ObjectId, Stamp};
 
 impl Lifetime {
     /// The lane to `peer` has switched to session `session_no`, with nothing sent in it yet. Enqueues the
-    /// inventory as its first frames.
+    /// inventory as its first frames; what is stamped on them as settled must be 0, whatever was stamped
+    /// before.
     pub fn reset(&mut self, peer: NodeUid, session_no: u32, out: &mut impl Outbox) {
         let rules = self.rules;
         let known = self.peer(peer);

@@ -3,6 +3,8 @@
 
 #[allow(dead_code)] // the example that searches the large sizes uses the rest
 mod kit;
+mod random;
+mod scenes;
 
 use kit::check::check;
 use kit::models::{Size, all};

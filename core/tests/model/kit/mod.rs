@@ -7,6 +7,7 @@
 //! - `invariants`: what must hold in every state, and when nothing can happen any more;
 //! - `models`: which nodes, budgets and rules make a model;
 //! - `check`: the models as stateright sees them;
+//! - `walks`: random walks through larger worlds;
 //! - `mutants`: the protocol less one rule, and what shows that the rule is needed.
 //!
 //! Used by the tests beside it at a small size, and by `examples/model_check.rs` at a larger one.
@@ -17,4 +18,5 @@ pub mod models;
 pub mod mutants;
 pub mod steps;
 pub mod time;
+pub mod walks;
 pub mod world;

@@ -138,7 +138,8 @@ pub struct Setup {
     pub nested: Option<(ObjectId, usize)>,
     /// Nodes that never drop what they hold of this node's.
     pub keepers: Vec<usize>,
-    hits: Arc<AtomicU32>,
+    /// What this model has met.
+    pub hits: Arc<AtomicU32>,
 }
 
 impl Setup {
@@ -479,15 +480,14 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 ordered_ticks: false,
                 slow_mail: true,
                 mail_waits: pick(4, 5).into(),
-                nodes: pick(2, 3).into(),
+                nodes: 2,
                 blockers: vec![0],
-                longest_block: pick(5, 6).into(),
-                runs: 7,
-                crashers: if large { vec![1] } else { vec![] },
-                budget: Budget { gives: pick(0, 1), crashes: 1, blocks: 1, ..budget.clone() },
+                longest_block: pick(4, 6).into(),
+                runs: pick(5, 8).into(),
+                budget: Budget { blocks: 1, ..budget.clone() },
                 ..base("M4 owner blocked")
             },
-            if large { vec![Hit::Fence] } else { vec![] },
+            vec![],
         ),
         (
             Setup {
@@ -503,15 +503,15 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         (
             Setup {
                 timed: true,
-                ordered_ticks: false,
+                ordered_ticks: !large,
                 blockers: vec![0],
                 sleepers: vec![0],
                 longest_block: 5,
-                budget: Budget { gives: pick(0, 1), blocks: 1, ..budget.clone() },
-                nodes: pick(2, 3).into(),
+                givers: vec![(1, 2)],
+                budget: Budget { gives: 1, blocks: 1, ..budget.clone() },
                 ..base("M4 owner asleep")
             },
-            vec![],
+            vec![Hit::GiveUp],
         ),
         (
             Setup {
@@ -520,7 +520,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 start: vec![(1, 0), (3, 0)],
                 crashers: vec![1, 3],
                 blockers: vec![2],
-                longest_block: 7,
+                longest_block: pick(5, 7).into(),
                 givers: vec![(1, 2)],
                 budget: Budget { gives: 1, crashes: 2, blocks: 1, ..budget.clone() },
                 ..base("M4 crash by crash")

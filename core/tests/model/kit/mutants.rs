@@ -58,7 +58,7 @@ fn judge(rule: &str) -> Judge {
         "ask_unheard" => "M8 unknown member",
         "clock_from_mention" => "M5 creator unknown",
         "drain_before_judging" => "M4 owner blocked",
-        "extend_when_late" => "M4 owner asleep",
+        "extend_when_late" | "keep_pins_at_give_up" => "M4 owner asleep",
         "keep_listings_of_leavers" => "M4 leave",
         "drop_duplicates" => return Judge::Situation("frames are applied once", frames_are_applied_once),
         "drop_foreign_acks" => return Judge::Situation("acks name their session", acks_name_their_session),

@@ -373,7 +373,7 @@ impl World {
     }
 
     /// Whether the other side would learn something that it waits for.
-    fn is_ack_news(&self, setup: &Setup, from: usize, to: usize, except: Option<usize>) -> bool {
+    pub fn is_ack_news(&self, setup: &Setup, from: usize, to: usize, except: Option<usize>) -> bool {
         let (node, other) = (&self.nodes[from], &self.nodes[to]);
         let Some(lane) = node.lanes.get(&to) else { return false };
         let exceptions: Vec<NodeUid> = except.into_iter().map(uid).collect();
@@ -381,10 +381,12 @@ impl World {
         let settled = node.life.settled_except(uid(to), &exceptions);
         let acked = Stamp { session_no, seq: ack };
         let upto = Stamp { session_no, seq: settled };
-        let news = (except.is_none() && !other.life.is_claim_acked(uid(from), acked))
+        let news = (except.is_none() && ack > 0 && !other.life.is_claim_acked(uid(from), acked))
             || other.life.held().any(|held| {
                 let excepted = exceptions.contains(&held.id.owner) && setup.rules.spare_excepted_owners;
-                !excepted && held.pins.iter().any(|(receiver, at)| *receiver == uid(from) && *at <= upto)
+                !excepted
+                    && settled > 0
+                    && held.pins.iter().any(|(receiver, at)| *receiver == uid(from) && *at <= upto)
             });
         let held = other.lanes.get(&from).and_then(|lane| lane.held_ack());
         news && held.is_none_or(|(_, a, s)| (a, s) != (ack, settled))
@@ -410,7 +412,10 @@ impl World {
             }
             Action::Begin { from, to, key } => {
                 self.budget.gives -= 1;
-                self.nodes[from].handles.retain(|held| *held != key);
+                let handles = &mut self.nodes[from].handles;
+                if let Some(at) = handles.iter().position(|held| *held == key) {
+                    handles.remove(at);
+                }
                 self.nodes[from].transfers.push((to, key));
                 if !setup.duties.keep_transfers {
                     self.at(setup, from, |life, post| life.drop_handle(key, post));

@@ -97,14 +97,7 @@ impl World {
             return sender.blocked || sender.left;
         }
         !lane(from, to).is_some_and(|lane| lane.has_unsent())
-            && (sender.blocked || sender.left || self.are_claims_acked(setup, from, to))
-    }
-
-    /// Whether the acknowledgements of `from` have told `to` what it waits for.
-    fn are_claims_acked(&self, _: &Setup, from: usize, to: usize) -> bool {
-        let Some(lane) = self.nodes[from].lanes.get(&to) else { return true };
-        let acked = rref_core::Stamp { session_no: lane.session_no(), seq: lane.processed() };
-        self.nodes[to].life.is_claim_acked(uid(from), acked)
+            && (sender.blocked || sender.left || !self.is_ack_news(setup, from, to, None))
     }
 
     pub fn tick(&mut self, setup: &Setup, i: usize) {

@@ -486,7 +486,9 @@ impl World {
             setup.note_lost(self.frames.get(&(i, j)));
             self.frames.remove(&(i, j));
             self.wire.remove(&(i, j));
-            self.at(setup, i, |life, post| life.reset(uid(j), session_no, post));
+            // Marks of the old session mean nothing in the new one: its first frames say 0.
+            let unmarked = Setup { stamps: false, ..setup.clone() };
+            self.at(&unmarked, i, |life, post| life.reset(uid(j), session_no, post));
         }
         self.connection_up(setup, i, j, matches!(meeting, Meeting::Reset { .. }));
     }
