@@ -7,6 +7,7 @@ use super::panics::Panic;
 use super::random::Random;
 use super::simulated::Simulated;
 use super::stream::Wire;
+use super::task::Task;
 use super::trace::{Trace, What};
 use crate::error::{Error, Result};
 use crate::node::{Node, Surroundings};
@@ -15,13 +16,10 @@ use rref_core::wire::Kind;
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// How long [`TestCluster::eventually`] waits, in virtual time.
@@ -185,7 +183,7 @@ impl TestCluster {
         let process = self.process(name);
         let on = node.clone();
         let running = contained_future(on, "program", Box::pin(async move { program(node).await }));
-        Task { node: name.to_string(), handle: process.spawn(running) }
+        Task::new(name.to_string(), process.spawn(running))
     }
 
     /// The process of `name` ends at once: no destructor says anything to others, what waits to be sent
@@ -546,43 +544,4 @@ fn is_clean(node: &Node) -> bool {
             .values()
             .filter(|peer| peer.takes_messages())
             .all(|peer| peer.running.is_empty() && peer.is_quiet())
-}
-
-/// A program that runs on a node: see [`TestCluster::on`]. Dropping it lets the program run on.
-#[must_use = "await it to learn how the program ended"]
-pub struct Task<R> {
-    node: String,
-    handle: Option<JoinHandle<Result<R>>>,
-}
-
-/// Why a program on a node has no result.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TaskError {
-    /// Its node has crashed.
-    #[error("the program ended with its node: `{0}` has crashed")]
-    Crashed(String),
-    /// It has panicked.
-    #[error("the program on `{node}` panicked: {text}")]
-    Panicked {
-        /// Where it ran.
-        node: String,
-        /// What it said.
-        text: String,
-    },
-}
-
-impl<R> Future for Task<R> {
-    type Output = Result<R, TaskError>;
-
-    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
-        let node = self.node.clone();
-        let Some(handle) = &mut self.handle else { return Poll::Ready(Err(TaskError::Crashed(node))) };
-        Pin::new(handle).poll(task).map(|ended| match ended {
-            Ok(Ok(result)) => Ok(result),
-            Ok(Err(Error::Remote { message, .. })) => Err(TaskError::Panicked { node, text: message }),
-            Ok(Err(error)) => Err(TaskError::Panicked { node, text: error.to_string() }),
-            Err(_) => Err(TaskError::Crashed(node)),
-        })
-    }
 }

@@ -3,7 +3,7 @@
 //! Knows the wire as `rref-core` reads it; must not know faults or time.
 
 use bytes::{Buf, Bytes, BytesMut};
-use rref_core::wire::{Channel, Frame, Hello, Kind, Limits, NameKind, Source, Target, decode, frame_len};
+use rref_core::wire::{Frame, HELLO_MAX, Kind, Limits, NameKind, Source, Target, decode, frame_len};
 use rref_core::{NodeUid, ObjectId};
 use std::collections::BTreeMap;
 
@@ -37,14 +37,13 @@ impl Splitter {
         Splitter { stage: Stage::Greeting, rest: BytesMut::new() }
     }
 
-    /// Takes bytes in and gives what is complete. `carries_frames` is what the connection's first words
-    /// said; they set it.
-    pub(super) fn push(&mut self, bytes: &[u8], carries_frames: &mut bool) -> Vec<Piece> {
+    /// Takes bytes in and gives what is complete.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
         self.rest.extend_from_slice(bytes);
         let mut pieces = Vec::new();
         while !self.rest.is_empty() {
             let (kind, length) = match self.stage {
-                Stage::Greeting => match self.greeting(carries_frames) {
+                Stage::Greeting => match self.greeting() {
                     Some(length) => (None, length),
                     None => break,
                 },
@@ -72,20 +71,17 @@ impl Splitter {
     }
 
     /// The length of a handshake message that is complete.
-    fn greeting(&mut self, carries_frames: &mut bool) -> Option<usize> {
+    fn greeting(&mut self) -> Option<usize> {
         let length = self.rest.get(4..GREETING)?;
         let length = GREETING + Buf::get_u32_le(&mut &length[..]) as usize;
-        if !self.rest.starts_with(b"rref") || length > rref_core::wire::HELLO_MAX {
+        if !self.rest.starts_with(b"rref") || length > HELLO_MAX {
             self.stage = Stage::Opaque;
             return Some(self.rest.len());
         }
         if length > self.rest.len() {
             return None;
         }
-        if let Ok(Some((hello, _))) = Hello::decode(&self.rest) {
-            *carries_frames = hello.channel == Channel::Data;
-        }
-        self.stage = if *carries_frames { Stage::Frames } else { Stage::Opaque };
+        self.stage = Stage::Frames;
         Some(length)
     }
 }

@@ -59,16 +59,18 @@ pub mod processes;
 mod random;
 mod simulated;
 mod stream;
+mod task;
 mod trace;
 
 pub use builder::{ClusterBuilder, Failure, Simulation, Summary, TestResult};
-pub use cluster::{EVENTUALLY, Task, TaskError, TestCluster};
+pub use cluster::{EVENTUALLY, TestCluster};
 pub use network::Counts;
 pub use panics::Panic;
 pub use probe::{Probe, Recorder};
 pub use random::Random;
 pub use rref_core::wire::Kind as FrameKind;
 pub(crate) use simulated::Simulated;
+pub use task::{Task, TaskError};
 pub use trace::{Trace, TraceEvent, What};
 
 use std::time::Duration;

@@ -88,7 +88,6 @@ pub(super) struct Connection {
     sides: [Place; 2],
     open: [bool; 2],
     pub(super) broken: bool,
-    carries_frames: bool,
     /// What each side has sent.
     pub(super) pipes: [Pipe; 2],
 }
@@ -315,8 +314,7 @@ impl World {
         self.counts.connections += 1;
         let now = Instant::now();
         let pipes = [Pipe::new(now), Pipe::new(now)];
-        let connection =
-            Connection { sides: [place, to], open: [true, true], broken: false, carries_frames: true, pipes };
+        let connection = Connection { sides: [place, to], open: [true, true], broken: false, pipes };
         self.connections.insert(id, connection);
         self.told(&[place, to], "connected");
         Some(id)
@@ -328,9 +326,8 @@ impl World {
         let way = (connection.sides[side], connection.sides[1 - side]);
         let due = Instant::now() + self.latency(way);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Connection { pipes, carries_frames, .. } = connection;
-        let pipe = &mut pipes[side];
-        for piece in pipe.splitter.push(bytes, carries_frames) {
+        let pipe = &mut connection.pipes[side];
+        for piece in pipe.splitter.push(bytes) {
             pipe.last = pipe.last.max(due);
             pipe.bytes += piece.bytes.len();
             let parcel = Parcel { due: pipe.last, bytes: piece.bytes, kind: piece.kind, arrived: false };

@@ -2,6 +2,7 @@
 
 use super::program::*;
 use super::world::world;
+use rref::ObjectId;
 use rref::prelude::*;
 use rref::testkit::{FrameKind, Random, TestCluster, ms, secs};
 use std::cell::{Cell, RefCell};
@@ -22,6 +23,8 @@ pub struct Plan {
     random: RefCell<Random>,
     pub done: Cell<Done>,
     next: Cell<u64>,
+    /// Milliseconds that may still pass at a stretch: so nobody is cut off for so long that its lease ends.
+    stretch: Cell<u64>,
     /// Programs that have not ended.
     under_way: Rc<Cell<usize>>,
 }
@@ -29,8 +32,8 @@ pub struct Plan {
 impl Plan {
     pub fn new(cluster: &TestCluster) -> Plan {
         let random = RefCell::new(Random::fork(cluster.seed(), "plan"));
-        let (done, next, under_way) = (Cell::default(), Cell::new(1), Rc::default());
-        Plan { cluster: cluster.clone(), random, done, next, under_way }
+        let (done, next, stretch) = (Cell::default(), Cell::new(1), Cell::new(40_000));
+        Plan { cluster: cluster.clone(), random, done, next, stretch, under_way: Rc::default() }
     }
 
     pub fn is_quiet(&self) -> bool {
@@ -120,7 +123,11 @@ impl Plan {
             74..90 => self.let_go(&node),
             90..98 => self.cluster.advance(ms(self.below(40))).await,
             // Long enough for a peer that is cut off to be given up for now.
-            _ => self.cluster.advance(ms(self.below(10_000))).await,
+            _ => {
+                let time = self.below(10_000).min(self.stretch.get());
+                self.stretch.set(self.stretch.get() - time);
+                self.cluster.advance(ms(time)).await;
+            }
         }
         if self.below(3) == 0 {
             self.cluster.advance(ms(self.below(8))).await;
@@ -132,6 +139,7 @@ impl Plan {
         match self.cluster.node(node).remote(peer, item, (number,)) {
             Ok(made) => world(|world| {
                 world.items.insert(number, made.id());
+                world.asked.insert(made.id(), number);
                 world.bag(node).items.push(made);
             }),
             Err(error) if is_excused(&error) => {}
@@ -149,7 +157,11 @@ impl Plan {
             return;
         }
         let request = item.send(touch).timeout(self.patience());
-        self.spawn(node, async move |_| request.await.map(drop));
+        let cluster = self.cluster.clone();
+        self.spawn(node, async move |_| match request.await {
+            Err(Error::Gone(_)) if is_lost(&cluster, item.id()) => Ok(()),
+            ended => ended.map(drop),
+        });
     }
 
     fn hand_over(&self, node: &str) {
@@ -193,8 +205,10 @@ impl Plan {
             let items: Vec<RRef<Item>> = (0..self.below(3)).filter_map(|_| self.some_item(node)).collect();
             let contents = items.iter().map(RRef::id).collect();
             self.count(|done| done.handoffs += 1);
-            if let Ok(made) = self.cluster.node(node).remote(self.node(), chest, (items,)) {
+            let number = self.number();
+            if let Ok(made) = self.cluster.node(node).remote(self.node(), chest, (number, items)) {
                 world(|world| {
+                    world.asked.insert(made.id(), number);
                     world.contents.insert(made.id(), contents);
                     world.bag(node).chests.push(made);
                 });
@@ -204,8 +218,12 @@ impl Plan {
         let Some(chest) = self.some_chest(node) else { return };
         self.count(|done| done.handoffs += 1);
         let request = chest.to_here().timeout(self.patience());
+        let cluster = self.cluster.clone();
         self.spawn(node, async move |node| {
-            let mut items = request.await?;
+            let mut items = match request.await {
+                Err(Error::Gone(_)) if is_lost(&cluster, chest.id()) => return Ok(()),
+                found => found?,
+            };
             drop(chest);
             world(|world| world.bag(node.name()).items.append(&mut items));
             Ok(())
@@ -284,6 +302,9 @@ impl Plan {
                 // What is in it is used like the rest, and not kept.
                 match chest.to_here().await {
                     Ok(items) => self.touch_each(name, &items).await,
+                    Err(Error::Gone(_)) if is_lost(&self.cluster, chest.id()) => {
+                        drop(world(|world| world.forget(chest.id())));
+                    }
                     Err(error) => world(|world| {
                         world.violated(format!("`{name}` holds {chest:?} and cannot use it: {error:?}"));
                     }),
@@ -298,6 +319,10 @@ impl Plan {
             self.count(|done| done.calls += 1);
             let order = self.number();
             let touched = item.send(Touch { from: name.to_string(), order }).await;
+            if matches!(touched, Err(Error::Gone(_))) && is_lost(&self.cluster, item.id()) {
+                drop(world(|world| world.forget(item.id())));
+                continue;
+            }
             world(|world| match touched {
                 Ok(_) if world.was_run(order) => {}
                 Ok(_) => world.violated(format!("call {order} of `{name}` was answered and not run")),
@@ -307,6 +332,16 @@ impl Plan {
             });
         }
     }
+}
+
+/// Whether an object has never come to be because its creation was lost with the session that carried it:
+/// the two nodes were cut off from each other for too long, and have begun anew.
+fn is_lost(cluster: &TestCluster, id: ObjectId) -> bool {
+    let nodes = cluster.nodes();
+    let owner = nodes.iter().find(|node| node.uid() == id.owner).map(Node::report);
+    let peers = owner.map(|report| report.peers).unwrap_or_default();
+    let anew = peers.iter().any(|peer| peer.uid == id.creator && peer.session > 1);
+    anew && !world(|world| world.was_made(id))
 }
 
 /// What a program may be told while the network fails.

@@ -55,7 +55,8 @@ pub fn item(number: u64) -> Item {
 /// An object that holds others.
 pub type Chest = Vec<RRef<Item>>;
 
-pub fn chest(items: Chest) -> Chest {
+pub fn chest(number: u64, items: Chest) -> Chest {
+    world(|world| world.chest_made(number));
     items
 }
 

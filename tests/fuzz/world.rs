@@ -21,9 +21,12 @@ pub struct World {
     pub bags: BTreeMap<String, Bag>,
     /// What was put into each chest.
     pub contents: BTreeMap<ObjectId, Vec<ObjectId>>,
-    /// The object of each item, once it is known.
+    /// The number that each object was asked for with.
+    pub asked: BTreeMap<ObjectId, u64>,
+    /// Items that were to be made.
     pub items: BTreeMap<u64, ObjectId>,
     made: BTreeSet<u64>,
+    chests_made: BTreeSet<u64>,
     dropped: BTreeSet<u64>,
     run: BTreeSet<u64>,
     /// The newest call of each node to each item.
@@ -60,6 +63,31 @@ impl World {
         if !self.made.insert(number) {
             self.violated(format!("item {number} was made twice"));
         }
+    }
+
+    pub fn chest_made(&mut self, number: u64) {
+        if !self.chests_made.insert(number) {
+            self.violated(format!("chest {number} was made twice"));
+        }
+    }
+
+    /// Whether an object has come to be.
+    pub fn was_made(&self, id: ObjectId) -> bool {
+        self.asked
+            .get(&id)
+            .is_some_and(|number| self.made.contains(number) || self.chests_made.contains(number))
+    }
+
+    /// An object will never be: nobody can hold it.
+    pub fn forget(&mut self, id: ObjectId) -> Bag {
+        let mut forgotten = Bag::default();
+        for bag in self.bags.values_mut() {
+            forgotten.items.extend(bag.items.extract_if(.., |item| item.id() == id));
+            forgotten.chests.extend(bag.chests.extract_if(.., |chest| chest.id() == id));
+        }
+        self.contents.remove(&id);
+        self.contents.values_mut().for_each(|items| items.retain(|item| *item != id));
+        forgotten
     }
 
     pub fn item_dropped(&mut self, number: u64) {

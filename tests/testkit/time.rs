@@ -8,18 +8,18 @@ use std::cell::Cell;
 use std::time::Instant;
 
 #[test]
-fn a_day_passes_at_once_and_timers_keep_to_it() {
+fn an_hour_passes_at_once_and_timers_keep_to_it() {
     let begun = Instant::now();
-    cluster(5).limit(secs(200_000)).run(async |cluster| {
+    cluster(3).limit(secs(4_000)).run(async |cluster| {
         let counter = cluster.node("n1").remote("n2", counter, ())?;
         counter.send(Tick).await?;
-        let (start, seconds) = (cluster.now(), 24 * 3600);
+        let (start, seconds) = (cluster.now(), 3600);
         cluster.advance(secs(seconds)).await;
         assert_eq!(cluster.now() - start, secs(seconds));
         assert_eq!(counter.send(Add(0)).await?, i64::try_from(seconds)?);
         Ok(())
     });
-    // No machine is so slow that it takes a day.
+    // No machine is so slow that it takes as long.
     assert!(begun.elapsed() < secs(3600));
 }
 
