@@ -115,9 +115,24 @@ fn listed() -> Vec<(String, Vec<String>)> {
     objects.map(|object| (object.type_name, object.holders)).collect()
 }
 
-/// Hands a reference on and does not wait for anything.
-fn hand_on(counter: RRef<Counter>, shelf: RRef<Shelf>) -> Result<(), String> {
-    shelf.do_send(Put(counter)).map_err(|error| error.to_string())
+/// Hands a reference on, to the shelf that was shared before, and does not wait for anything.
+async fn hand_on(counter: RRef<Counter>) -> Result<(), String> {
+    let told = |error: Error| error.to_string();
+    let here = Node::current().ok_or("no node runs this")?;
+    let shelf = here.shared::<Shelf>("shelf").await.map_err(told)?;
+    shelf.do_send(Put(counter)).map_err(told)
+}
+
+/// Keeps the shelf under a name.
+fn keep(shelf: RRef<Shelf>) -> Result<(), String> {
+    let here = Node::current().ok_or("no node runs this")?;
+    here.register_name("shelf", &shelf).map_err(|error| error.to_string())
+}
+
+fn let_go() {
+    if let Some(here) = Node::current() {
+        here.unregister_name("shelf");
+    }
 }
 
 fn node(name: &str) -> Builder {
@@ -130,6 +145,8 @@ fn node(name: &str) -> Builder {
         .function(shelf)
         .function(listed)
         .function(hand_on)
+        .function(keep)
+        .function(let_go)
 }
 
 /// Waits until `condition` holds.
@@ -139,6 +156,11 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "still not so: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// For what can only be awaited.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    actix::System::new().block_on(future)
 }
 
 /// The holders of the node's counters, each in order.
@@ -181,8 +203,9 @@ fn introducer_crash_after_send() -> Result<(), Error> {
     let mut processes = Processes::start(3)?;
     let me = processes.join(node("test"))?;
     let theirs = me.remote("p3", shelf, ())?;
+    wait(theirs.share_with("p2", "shelf"))?;
     let x = me.remote("p1", counter, (7,))?;
-    me.call("p2", hand_on, (x.clone(), theirs.clone())).blocking()?.unwrap();
+    me.call("p2", hand_on, (x.clone(),)).blocking()?.unwrap();
     processes.kill("p2")?;
     drop(x);
     until("only p3 is listed", || holders(&me, "p1") == [["p3"]]);
@@ -202,9 +225,9 @@ fn introducer_crash_while_receiver_blocked() -> Result<(), Error> {
     let theirs = me.remote("p3", shelf, ())?;
     let x = me.remote("p1", counter, (7,))?;
     x.ready().blocking()?;
-    theirs.ready().blocking()?;
+    wait(theirs.share_with("p2", "shelf"))?;
     let blocked = theirs.send(Block(leases().silence() * 2));
-    me.call("p2", hand_on, (x.clone(), theirs.clone())).blocking()?.unwrap();
+    me.call("p2", hand_on, (x.clone(),)).blocking()?.unwrap();
     until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
     drop(x);
     until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
@@ -292,10 +315,14 @@ fn holder_paused_beyond() -> Result<(), Error> {
     theirs.send(Put(alone.clone())).blocking()?;
     drop(alone);
     until("p2 alone holds one", || holders(&me, "p1").contains(&vec!["p2".to_string()]));
+    // Whoever is silent for so long is given up as an owner too: the shelf is found again by its name.
+    me.call("p2", keep, (theirs,)).blocking()?.unwrap();
     processes.stop("p2")?;
     until("it is fenced", || holders(&me, "p1") == [["test"]]);
     processes.resume("p2")?;
     until("it is listed again", || holders(&me, "p1") == [["p2", "test"]]);
+    let theirs = wait(me.lookup::<Shelf>("shelf@p2"))?;
+    me.call("p2", let_go, ()).blocking()?;
     let lost = theirs.send(Use).blocking()?;
     let reasons = [Gone::LeaseExpired, Gone::Freed].map(|gone| Err(format!("{:?}", Error::Gone(gone))));
     assert!(reasons.contains(&lost), "{lost:?}");

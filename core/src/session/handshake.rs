@@ -54,7 +54,7 @@ impl<F> Lane<F> {
 
     fn position(&self) -> Position {
         Position {
-            session_no: self.session_no(),
+            session_no: if self.has_met() { self.session_no() } else { 0 },
             recv_next: if self.is_ended() { 0 } else { self.recv_next() },
         }
     }
@@ -72,7 +72,9 @@ impl<F> Lane<F> {
         if self.peer_has_left(peer.session_no) {
             return Err(LaneError::Overtaken { ours: self.session_no(), theirs: peer.session_no });
         }
-        if peer.recv_next > 0 {
+        // One who knows us, whom we do not know: we have forgotten what it may send again.
+        let forgotten = !self.has_met() && peer.session_no > 0;
+        if peer.recv_next > 0 && !forgotten {
             match self.connected(peer.session_no, peer.recv_next) {
                 Ok(resume) => return Ok((Meeting::Resumed(resume), self.position())),
                 Err(error @ LaneError::ResumeGap { wanted, oldest, .. }) if wanted < oldest => {

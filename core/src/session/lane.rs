@@ -34,6 +34,8 @@ pub struct Lane<F> {
     session_no: u32,
     /// The latest session in which the peer is known to have been.
     peer_session: u32,
+    /// There has been a connection.
+    met: bool,
     connected: bool,
     /// Only a reset helps.
     ended: bool,
@@ -71,6 +73,7 @@ impl<F> Lane<F> {
             limits,
             session_no: 1,
             peer_session: 0,
+            met: false,
             connected: false,
             ended: false,
             buffer: VecDeque::new(),
@@ -98,6 +101,11 @@ impl<F> Lane<F> {
 
     pub(super) fn rules(&self) -> Rules {
         self.rules
+    }
+
+    /// Whether there has been a connection with the peer.
+    pub(super) fn has_met(&self) -> bool {
+        self.met
     }
 
     /// The peer is in our session: it says nothing of an earlier one any more.
@@ -131,7 +139,7 @@ impl<F> Lane<F> {
     /// Everything as in a new lane, in another session.
     pub(super) fn switch(&mut self, session_no: u32) {
         let fresh = Lane::new(self.rules, self.limits);
-        *self = Lane { session_no, peer_session: self.peer_session, ..fresh };
+        *self = Lane { session_no, peer_session: self.peer_session, met: true, ..fresh };
     }
 
     /// Whether a connection serves the lane.
@@ -257,7 +265,7 @@ impl<F> Lane<F> {
         }
         self.prune(peer_recv_next - 1);
         self.cursor = peer_recv_next;
-        self.connected = true;
+        (self.connected, self.met) = (true, true);
         // Our own Hello told the peer what we processed, so its window counts from there. Still an Ack
         // is owed: the last one may have been lost with the old connection, and a resume confirms
         // nothing.
