@@ -64,6 +64,10 @@ mod book {
     mod simulation {}
     #[doc = include_str!("../docs/src/how-a-call-travels.md")]
     mod how_a_call_travels {}
+    #[doc = include_str!("../docs/src/protocol.md")]
+    mod protocol {}
+    #[doc = include_str!("../docs/src/how-we-know.md")]
+    mod how_we_know {}
     #[doc = include_str!("../docs/src/errors.md")]
     mod errors {}
     #[doc = include_str!("../docs/src/from-actix.md")]

@@ -72,6 +72,8 @@ rules! {
     list_present_at_reset,
     /// Section 6, step 3: what awaits a claim of the old session awaits the inventory's end.
     reclaim_at_reset,
+    /// Section 6, step 3: and so does what was confirmed in it.
+    confirm_anew_at_reset,
     /// Section 6, step 4: an item renews a listing of the old session.
     renew_listed,
     /// Section 6, step 4: a listing of the old session that nothing renewed ends with the inventory.

@@ -52,8 +52,10 @@ impl Lifetime {
             again.entry((end, id)).or_default().extend(introductions);
         }
         for id in present {
+            let anew = self.rules.confirm_anew_at_reset;
             if let Some(held) = self.held.get_mut(&id)
                 && held.standing != Standing::Queued
+                && (anew || held.standing != Standing::Confirmed)
             {
                 held.standing = Standing::Awaiting(end);
                 again.entry((end, id)).or_default();

@@ -148,9 +148,13 @@ fn call_after_free() {
     let life = &mut w.nodes[B].life;
     assert_eq!(life.call_arrived(key.id), Arrival::Gone(GoneReason::Freed));
     let next = ObjectId { create_no: key.id.create_no + 1, ..key.id };
-    assert_eq!(life.call_arrived(next), Arrival::Park);
     assert_eq!(life.call_arrived(ObjectId { owner: uid(C), ..next }), Arrival::NotOwner);
     assert!(life.is_clean());
+    // A parked call counts once: as a reason to expect the object, then, asked for again, as a call.
+    assert_eq!((life.call_arrived(next), life.parked_count()), (Arrival::Park, 1));
+    assert_eq!((life.on_create(uid(A), next.create_no), life.parked_count()), (Ok(next), 0));
+    assert_eq!(life.call_arrived(next), Arrival::Wait);
+    assert_eq!(life.owned().map(|owned| owned.calls).collect::<Vec<_>>(), [1]);
 }
 
 #[test]

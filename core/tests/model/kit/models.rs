@@ -366,7 +366,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 owners_let_go: false,
                 start: vec![(0, 0)],
                 stamps: true,
-                budget: Budget { gives: pick(3, 4), ..budget.clone() },
+                budget: Budget { gives: pick(3, 5), ..budget.clone() },
                 ..base("M1 lanes")
             },
             vec![Hit::Guard],
@@ -374,7 +374,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         (
             Setup {
                 batch: true,
-                budget: Budget { gives: pick(3, 4), ..budget.clone() },
+                budget: Budget { gives: pick(3, 5), ..budget.clone() },
                 start: vec![(0, 0)],
                 ..base("M1 batches")
             },
@@ -383,7 +383,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         (
             Setup {
                 nodes: 4,
-                budget: Budget { gives: pick(2, 3), ..budget.clone() },
+                budget: Budget { gives: pick(2, 4), ..budget.clone() },
                 ..base("M1 four nodes")
             },
             if large { vec![Hit::Chain] } else { vec![] },
@@ -409,7 +409,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 flight: true,
                 stamps: true,
-                budget: Budget { gives: pick(1, 2), breaks: 2, ..budget.clone() },
+                budget: Budget { gives: pick(1, 2), breaks: pick(2, 3), ..budget.clone() },
                 ..base("M2 breaks")
             },
             vec![Hit::AnswerLost],
@@ -434,7 +434,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         (
             Setup {
                 resets: vec![(1, 2)],
-                budget: Budget { gives: 2, resets: 1, ..budget.clone() },
+                budget: Budget { gives: pick(2, 3), resets: 1, ..budget.clone() },
                 ..base("M3 holders reset")
             },
             vec![Hit::Reset],
@@ -467,7 +467,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 crashers: vec![1],
                 blockers: vec![2],
                 longest_block: pick(5, 6).into(),
-                budget: Budget { gives: pick(1, 2), crashes: 1, blocks: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 3), crashes: 1, blocks: 1, ..budget.clone() },
                 ..base("M4 crash")
             },
             vec![Hit::Fence],
@@ -495,7 +495,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 nodes: 4,
                 crashers: vec![1, 2],
                 givers: vec![(1, 2), (2, 3)],
-                budget: Budget { gives: 2, crashes: 2, ..budget.clone() },
+                budget: Budget { gives: pick(2, 3), crashes: 2, ..budget.clone() },
                 ..base("M4 two crashes")
             },
             vec![Hit::Fence],
@@ -540,7 +540,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 leavers: vec![1],
-                budget: Budget { gives: pick(1, 2), leaves: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 3), leaves: 1, ..budget.clone() },
                 ..base("M4 leave")
             },
             vec![Hit::Leave, Hit::Fence],
@@ -560,7 +560,13 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 start: vec![],
                 creators: vec![(1, 0)],
                 resets: vec![(0, 1)],
-                budget: Budget { gives: 1, creates: pick(1, 2), calls: 1, resets: 1, ..budget.clone() },
+                budget: Budget {
+                    gives: 1,
+                    creates: pick(1, 2),
+                    calls: pick(1, 0),
+                    resets: 1,
+                    ..budget.clone()
+                },
                 ..base("M5 create, reset")
             },
             vec![Hit::Park, Hit::Reset, Hit::ResetLosesCreate, Hit::NeverComes],
@@ -571,7 +577,13 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 timed: true,
                 creators: vec![(1, 0)],
                 crashers: vec![1],
-                budget: Budget { gives: 1, creates: 1, calls: pick(0, 1), crashes: 1, ..budget.clone() },
+                budget: Budget {
+                    gives: pick(1, 2),
+                    creates: 1,
+                    calls: pick(0, 1),
+                    crashes: 1,
+                    ..budget.clone()
+                },
                 ..base("M5 create, crash")
             },
             vec![Hit::Park, Hit::Fence, Hit::NeverComes],
@@ -592,7 +604,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 cuts: vec![(0, 1)],
-                budget: Budget { gives: pick(1, 2), cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 3), cuts: 1, ..budget.clone() },
                 ..base("M6 fence and return")
             },
             vec![Hit::Fence, Hit::Reset, Hit::Relisted, Hit::GiveUp],
@@ -603,7 +615,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 start: vec![(0, 0)],
                 owners_let_go: false,
                 cuts: vec![(0, 2)],
-                budget: Budget { gives: 2, cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(2, 3), cuts: 1, ..budget.clone() },
                 ..base("M6 fence of the receiver")
             },
             vec![Hit::Fence, Hit::Reset],
@@ -618,7 +630,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 heals: false,
                 cuts: vec![(2, 3)],
                 givers: vec![(1, 2)],
-                budget: Budget { gives: 1, cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 2), cuts: 1, ..budget.clone() },
                 ..base("M7 two owners")
             },
             vec![Hit::GiveUp, Hit::Exception],
@@ -627,7 +639,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 start: vec![(2, 0), (1, 2)],
                 nested: Some((ObjectId { owner: uid(2), creator: uid(1), create_no: 1 }, 0)),
-                budget: Budget { gives: pick(1, 2), ..budget.clone() },
+                budget: Budget { gives: pick(1, 4), ..budget.clone() },
                 ..base("M7 nested")
             },
             vec![],
@@ -639,7 +651,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 ordered_ticks: false,
                 start: if large { vec![(1, 0)] } else { vec![(2, 0)] },
                 cuts: vec![(0, 2)],
-                budget: Budget { gives: pick(0, 1), cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(0, 2), cuts: 1, ..budget.clone() },
                 ..base("M8 one way")
             },
             vec![Hit::GiveUp],
@@ -664,7 +676,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 blockers: vec![2],
                 longest_block: 6,
                 strangers: vec![(0, 2)],
-                budget: Budget { gives: 1, crashes: 1, blocks: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 2), crashes: 1, blocks: 1, ..budget.clone() },
                 ..base("M8 unknown member")
             },
             vec![Hit::Fence],

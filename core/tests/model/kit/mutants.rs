@@ -51,7 +51,9 @@ fn judge(rule: &str) -> Judge {
         "report_lost_creations" => "M5 create, reset",
         "guard_absence" => "M3 inventory",
         "report_dead_creators" => "M5 create, crash",
-        "ack_waits_for_position" | "relist_after_fence" | "reset_after_fence" => "M6 fence and return",
+        "ack_waits_for_position" | "confirm_anew_at_reset" | "relist_after_fence" | "reset_after_fence" => {
+            "M6 fence and return"
+        }
         "reset_after_give_up" => "M8 one way",
         "wait_for_grace" | "wait_for_clear" | "ask_lapsed" | "clear_when_drained" => "M4 crash",
         "ask_after_silence" | "clear_when_claims_acked" => "M4 crash by crash",
