@@ -6,6 +6,10 @@
 //!
 //! `cargo run --release -p rref-bench -- soak --seeds N [--from S] [--mutant X] [--trace [FOLDER]]`
 //!
+//! And measures what a million references cost:
+//!
+//! `cargo run --release -p rref-bench -- references [--count N] [--json]`
+//!
 //! To compare, the program starts itself a second time as the server: a raw TCP echo and a node. Baseline and ours
 //! take turns, round by round, so that a slow moment of the machine meets both.
 
@@ -13,6 +17,7 @@ mod client;
 mod cores;
 mod measure;
 mod raw;
+mod references;
 mod report;
 mod rows;
 mod server;
@@ -34,6 +39,8 @@ enum Command {
     Compare(Compare),
     /// Runs random clusters in simulation and compares them with an oracle.
     Soak(soak::Soak),
+    /// Measures what many references cost in memory, and on the wire while nothing happens.
+    References(references::References),
     /// What `compare` starts as its other process: serves until its standard input ends.
     #[command(hide = true)]
     Serve,
@@ -53,10 +60,13 @@ struct Compare {
 }
 
 fn main() -> anyhow::Result<()> {
+    // In the process that `references` starts: serves, and does not return.
+    rref::launch::worker(references::node)?;
     match Arguments::parse().command {
         Command::Serve => server::serve(),
         Command::Compare(options) => compare(&options),
         Command::Soak(options) => soak::soak(&options),
+        Command::References(options) => references::references(&options),
     }
 }
 

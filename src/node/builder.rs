@@ -19,7 +19,7 @@ use rref_core::wire::{Limits, Token};
 use rref_core::{NodeUid, Rules};
 use std::borrow::Cow;
 use std::marker::PhantomData;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -371,6 +371,8 @@ impl Builder {
             started,
             draining,
             open: AtomicBool::new(true),
+            settled: Notify::new(),
+            confirming: AtomicUsize::new(0),
             peers_changed: Notify::new(),
             names_changed: Notify::new(),
             outcomes: Outcomes::default(),

@@ -93,8 +93,15 @@ impl Node {
         if let Some(upto) = progress.settled {
             state.lifetime.on_settled(from, stamp(upto), &[], &mut lanes);
         }
+        let settled_except = progress.settled_except.is_some();
         if let Some(except) = progress.settled_except {
             state.lifetime.on_settled(from, stamp(except.upto), &except.exceptions, &mut lanes);
+        }
+        if (progress.settled.is_some() || settled_except)
+            && self.inner().confirming.load(Ordering::Acquire) > 0
+        {
+            let node = self.clone();
+            state.after(move || node.inner().settled.notify_waiters());
         }
         state.update_settled(from);
         if settles {

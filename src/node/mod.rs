@@ -70,7 +70,7 @@ use state::{Lanes, Locked, Phase, State};
 use std::any::type_name;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
@@ -101,6 +101,10 @@ pub(crate) struct Inner {
     pub(crate) draining: Arc<AtomicBool>,
     /// When it has started: what its lease clock counts from.
     pub(crate) started: Instant,
+    /// Told when a peer has settled more, if anybody waits for that.
+    pub(crate) settled: Notify,
+    /// How many wait for it.
+    pub(crate) confirming: AtomicUsize,
     /// Told when a peer joins or is lost.
     pub(crate) peers_changed: Notify,
     /// False once it takes no new calls of its own; read without the lock by calls on its own objects.
@@ -384,6 +388,8 @@ impl Node {
                     state: Mutex::new(state),
                     started,
                     open: AtomicBool::new(false),
+                    settled: Notify::new(),
+                    confirming: AtomicUsize::new(0),
                     peers_changed: Notify::new(),
                     names_changed: Notify::new(),
                     outcomes: Outcomes::default(),

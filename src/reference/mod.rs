@@ -4,6 +4,7 @@
 //! another one. Must not know frames, lanes or connections.
 
 pub(crate) mod any;
+mod confirmed;
 pub(crate) mod handle;
 mod request;
 mod scope;

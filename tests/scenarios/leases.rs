@@ -413,3 +413,32 @@ fn clock_step_and_drift() {
         },
     );
 }
+
+/// Waits for the owner, and for nothing else does anybody.
+#[test]
+fn send_confirmed_waits_for_the_owner() {
+    cluster(async |[a, b, c], cluster| {
+        let shelf = a.remote("c", shelf, ())?;
+        let x = a.remote("b", counter, (7,))?;
+        x.ready().await?;
+        shelf.ready().await?;
+        cluster.delay("c", "b", seconds(5));
+        let begun = cluster.now();
+        shelf.send(Put(x.clone())).await?;
+        assert!(cluster.now() - begun < seconds(1), "a plain send waits for nobody");
+        drop(there(shelf.send(Take).await?)?);
+        let confirmed = shelf.send_confirmed(Put(x.clone()));
+        drop(x);
+        assert_eq!(confirmed.await?, 1);
+        assert!(cluster.now() - begun >= seconds(5));
+        assert!(a.report().held.iter().all(|held| held.pins.is_empty()), "{}", a.report());
+        assert!(
+            b.report().objects.iter().all(|object| object.holders.contains(&"c".into())),
+            "{}",
+            b.report()
+        );
+        drop(shelf);
+        until("all is let go", || c.report().objects.is_empty()).await;
+        Ok(())
+    });
+}

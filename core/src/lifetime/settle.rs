@@ -83,6 +83,12 @@ impl Lifetime {
         Some(id)
     }
 
+    /// Whether every introduction of ours to `peer` up to there has settled.
+    pub fn is_settled(&self, peer: NodeUid, upto: Stamp) -> bool {
+        let pins = self.peers.get(&peer).map(|peer| peer.pins.values());
+        pins.into_iter().flatten().all(|pins| pins.first().is_none_or(|(at, _)| *at > upto))
+    }
+
     /// The watermark to stamp on frames to `peer`: every introduction in its lane up to here is
     /// settled. A position in the session its last processed frame belongs to.
     pub fn settled_for(&self, peer: NodeUid) -> Seq {
