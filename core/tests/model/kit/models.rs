@@ -69,7 +69,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 flight: true,
                 stamps: true,
-                budget: Budget { gives: pick(1, 2), breaks: pick(2, 3), ..budget.clone() },
+                budget: Budget { gives: pick(1, 2), breaks: 2, ..budget.clone() },
                 ..base("M2 breaks")
             },
             vec![Hit::AnswerLost],
@@ -142,8 +142,8 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 mail_waits: pick(4, 5).into(),
                 nodes: 2,
                 blockers: vec![0],
-                longest_block: pick(4, 6).into(),
-                runs: pick(5, 8).into(),
+                longest_block: pick(4, 5).into(),
+                runs: pick(5, 7).into(),
                 budget: Budget { blocks: 1, ..budget.clone() },
                 ..base("M4 owner blocked")
             },
