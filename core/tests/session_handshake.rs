@@ -117,15 +117,6 @@ fn a_lost_answer_means_another_reset() {
 }
 
 #[test]
-fn a_forgotten_session_is_a_reset() {
-    let (mut a, _) = pair();
-    let mut b = lane();
-    let (ours, theirs) = meet(&mut a, &mut b);
-    assert!(matches!(ours, Meeting::Reset { session_no: 2, .. }), "{ours:?}");
-    assert!(matches!(theirs, Meeting::Reset { session_no: 2, maybe_processed: 0 }), "{theirs:?}");
-}
-
-#[test]
 fn an_answer_that_does_not_fit_changes_nothing() {
     let (mut a, mut b) = pair();
     a.end_session();

@@ -428,3 +428,18 @@ fn a_new_session_gains_nothing() {
     grant.restart();
     assert_eq!(grant.granted(), Credit { calls: 4, bytes: 100 });
 }
+
+/// A new session: what was not emitted is sent there, from the start, on the credit given there.
+#[test]
+fn restart_begins_open_transfers_anew() {
+    let mut outbound = queue([call(1, 7), large(call(2, 8)), call(3, 8), create(4, 9), reply(5)]);
+    let ticket = outbound.submit(call(6, 7));
+    assert_eq!(next(&mut outbound, usize::MAX).unwrap(), "1");
+    while next(&mut outbound, usize::MAX).unwrap() != "1/0@0+100" {}
+    outbound.restart();
+    assert_eq!((outbound.len(), outbound.sent().calls, outbound.waiting_for_credit()), (2, 0, 1));
+    assert_eq!(all(&mut outbound), Vec::<String>::new());
+    outbound.credit(calls(2));
+    assert_eq!(all(&mut outbound), ["2/0@0+100", "2/0@100+100", "2/0@200+50", "2 after 2", "3"]);
+    assert_eq!((outbound.bytes(), outbound.sent().calls, outbound.withdraw(ticket)), (0, 2, None));
+}

@@ -31,6 +31,10 @@
 //! | a member is gone for good and [`Lifetime::is_held_by`] says no | [`Leases::forget`] |
 //! | after any of these | [`Leases::advance`] |
 //!
+//! A lane exists from the first mention of its peer, in session 1, whether or not it has a connection; it is
+//! kept when its session has ended, since the next one needs its number. The keeper dials every member
+//! that is mentioned. A data session without a connection for longer than the resume window should end.
+//!
 //! The channel from the keeper to the main loop is a reader too ([`Reader::Keeper`]): open from the
 //! start, and drained when it is empty *and* the keeper has looked at its sockets since the tick.
 //! Readers named by [`Leases::behind`] want to be polled soon: until they are, nothing is judged and no

@@ -57,8 +57,9 @@ impl Lifetime {
         next_create: u64,
         seen: Stamp,
     ) -> Result<(), ProtocolError> {
-        let expected = self.created_upto(from) + 1;
-        if next_create < expected {
+        let created = self.created_upto(from);
+        if next_create <= created {
+            let expected = created.saturating_add(1);
             return Err(ProtocolError::CreateOutOfOrder { from, expected, got: next_create });
         }
         let peer = self.peer(from);
@@ -88,9 +89,7 @@ impl Lifetime {
         let Some(inventory) = &mut peer.inventory else {
             return Err(ProtocolError::InventoryOutOfOrder { from, what: "an inventory's items" });
         };
-        if let Some(named) = &mut inventory.named {
-            named.extend(ids);
-        }
+        let within_session = inventory.named.is_some();
         if (fenced && !self.rules.relist_after_fence) || (!fenced && !self.rules.renew_listed) {
             return Ok(());
         }
@@ -102,6 +101,7 @@ impl Lifetime {
             match reason {
                 Some(GoneReason::Freed) if fenced => gone.push((id, GoneReason::LeaseExpired)),
                 Some(reason) => gone.push((id, reason)),
+                None if within_session => self.name(from, id),
                 None => {}
             }
         }
@@ -129,7 +129,7 @@ impl Lifetime {
         for id in absent {
             self.strike(id, from);
         }
-        if self.rules.report_lost_creations && inventory.next_create > self.created_upto(from) + 1 {
+        if self.rules.report_lost_creations && inventory.next_create - 1 > self.created_upto(from) {
             self.created_upto.insert(from, inventory.next_create - 1);
             for id in self.expected_of(from) {
                 if id.create_no < inventory.next_create {
@@ -138,6 +138,13 @@ impl Lifetime {
             }
         }
         Ok(())
+    }
+
+    /// Notes that an object is in the inventory. It is in the table too, so a peer cannot make this grow.
+    fn name(&mut self, from: NodeUid, id: ObjectId) {
+        if let Some(Inventory { named: Some(named), .. }) = &mut self.peer(from).inventory {
+            named.insert(id);
+        }
     }
 
     /// Whether a listing, made or last renewed at `at`, ends with this inventory.

@@ -74,8 +74,9 @@ impl Lifetime {
     /// # Errors
     /// [`ProtocolError::CreateOutOfOrder`] if the number is not the creator's next one.
     pub fn on_create(&mut self, from: NodeUid, create_no: u64) -> Result<ObjectId, ProtocolError> {
-        let expected = self.created_upto(from) + 1;
-        if create_no != expected {
+        let created = self.created_upto(from);
+        if created.checked_add(1) != Some(create_no) {
+            let expected = created.saturating_add(1);
             return Err(ProtocolError::CreateOutOfOrder { from, expected, got: create_no });
         }
         let id = ObjectId { owner: self.me, creator: from, create_no };

@@ -123,8 +123,9 @@ impl<F> Lane<F> {
         self.ended
     }
 
-    /// The session cannot go on: the peer is fenced or given up, a frame is missing, or the resend
-    /// buffer is too full. What is in it is lost, and so is what is pushed until the next session.
+    /// The session cannot go on: the peer is fenced or given up, a frame is missing, the resend buffer is
+    /// too full, or nobody has resumed it for too long. What is in it is lost, and so is what is pushed
+    /// until the next session. The lane itself must be kept: a new one would begin with session 1 again.
     pub fn end_session(&mut self) {
         self.ended = true;
         self.connected = false;

@@ -468,3 +468,43 @@ fn invented_creation_is_dead_from_birth() {
     life.drop_handle(invented.key, out);
     assert_eq!(life.held().map(|h| (h.handles, h.queued)).collect::<Vec<_>>(), [(1, true)]);
 }
+
+/// The parts of an inventory have an order, and numbers cannot be taken back or run over.
+#[test]
+fn inventories_out_of_order() {
+    let mut life = Lifetime::new(uid(B), Rules::ALL);
+    let out = &mut Notes::default();
+    life.on_create(uid(A), 1).unwrap();
+    let out_of_order = |what| Err(ProtocolError::InventoryOutOfOrder { from: uid(A), what });
+    assert_eq!(life.on_inventory_items(uid(A), &[], out), out_of_order("an inventory's items"));
+    assert_eq!(life.on_inventory_end(uid(A), out), out_of_order("an inventory's end"));
+    let taken_back = life.on_inventory_begin(uid(A), at(2), 1, Stamp::ZERO);
+    assert_eq!(taken_back, Err(ProtocolError::CreateOutOfOrder { from: uid(A), expected: 2, got: 1 }));
+    life.on_inventory_begin(uid(A), at(2), u64::MAX, Stamp::ZERO).unwrap();
+    let twice = life.on_inventory_begin(uid(A), at(3), u64::MAX, Stamp::ZERO);
+    assert_eq!(twice, out_of_order("an inventory's begin"));
+    let foreign = ObjectId { owner: uid(C), creator: uid(A), create_no: 1 };
+    let not_ours = ProtocolError::NotOurs { from: uid(A), id: foreign };
+    assert_eq!(life.on_inventory_items(uid(A), &[foreign], out), Err(not_ours));
+    life.on_inventory_end(uid(A), out).unwrap();
+    life.on_create(uid(A), u64::MAX).unwrap();
+    assert!(life.on_create(uid(A), u64::MAX).is_err());
+    assert!(life.on_create(uid(A), 0).is_err());
+}
+
+/// What a peer lists that does not exist is answered, and not remembered.
+#[test]
+fn an_inventory_of_nothing_leaves_nothing() {
+    let mut life = Lifetime::new(uid(B), Rules::ALL);
+    let out = &mut Notes::default();
+    life.on_create(uid(C), 9).unwrap_err();
+    let ids: Vec<ObjectId> =
+        (1..=3).map(|n| ObjectId { owner: uid(B), creator: uid(A), create_no: n }).collect();
+    life.on_inventory_begin(uid(A), at(1), 4, Stamp::ZERO).unwrap();
+    life.on_inventory_items(uid(A), &ids, out).unwrap();
+    life.on_inventory_end(uid(A), out).unwrap();
+    let gone: Vec<_> = ids.iter().map(|id| (*id, GoneReason::NeverCreated)).collect();
+    assert_eq!(out.0, [(uid(A), Control::Gone(gone))]);
+    assert!(life.is_clean());
+    assert_eq!(life.call_arrived(ids[2]), Arrival::Gone(GoneReason::Freed));
+}

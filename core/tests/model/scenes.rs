@@ -1,8 +1,8 @@
 //! Single situations, spelled out: resets step by step, fences and returns, give-up, crashes. Every step
 //! is checked against the invariants, as in the models.
 
-use crate::kit::models::Setup;
-use crate::kit::steps::Action;
+use crate::kit::actions::Action;
+use crate::kit::setup::Setup;
 use crate::kit::world::{Content, World, index, uid};
 use rref_core::ObjectId;
 use rref_core::lease::PeerState;
@@ -145,7 +145,7 @@ impl Scene {
         }
         self.settle();
         self.ticks(12);
-        assert_eq!(self.world.is_clean(&self.setup), Ok(()));
+        assert_eq!(self.world.is_clean(), Ok(()));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The models as stateright sees them.
 
-use super::models::{Hit, Setup};
-use super::steps::Action;
+use super::actions::Action;
+use super::setup::{Hit, Setup};
 use super::world::World;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::time::Duration;
@@ -57,17 +57,15 @@ impl Model for Checked {
         let mut all = vec![
             Property::always(SAFE, |_, world: &World| world.bad.is_none()),
             Property::always(CLEAN, |model: &Checked, world: &World| {
-                world.bad.is_some()
-                    || !world.actions(&model.setup).is_empty()
-                    || world.is_clean(&model.setup).is_ok()
+                world.bad.is_some() || !world.actions(&model.setup).is_empty() || world.is_clean().is_ok()
             }),
         ];
         fn hit<const N: usize>(model: &Checked, _: &World) -> bool {
             model.setup.has_hit(Hit::ALL[N].0)
         }
-        let conditions: [fn(&Checked, &World) -> bool; 17] = [
+        let conditions: [fn(&Checked, &World) -> bool; 16] = [
             hit::<0>, hit::<1>, hit::<2>, hit::<3>, hit::<4>, hit::<5>, hit::<6>, hit::<7>, hit::<8>,
-            hit::<9>, hit::<10>, hit::<11>, hit::<12>, hit::<13>, hit::<14>, hit::<15>, hit::<16>,
+            hit::<9>, hit::<10>, hit::<11>, hit::<12>, hit::<13>, hit::<14>, hit::<15>,
         ];
         all.extend(
             Hit::ALL
@@ -93,7 +91,7 @@ pub fn check(setup: &Setup, must_hit: &[Hit], most: usize, threads: usize) -> Ou
     let violation = [SAFE, CLEAN].iter().find_map(|name| {
         let path = checker.discovery(name)?;
         let last = path.last_state().clone();
-        let why = last.bad.clone().or_else(|| last.is_clean(&setup).err()).unwrap_or_default();
+        let why = last.bad.clone().or_else(|| last.is_clean().err()).unwrap_or_default();
         Some((why, path.into_actions()))
     });
     let name = |hit: &Hit| Hit::ALL[*hit as usize].1;

@@ -1,6 +1,6 @@
 //! What must hold: in every state, and when nothing can happen any more.
 
-use super::models::{Hit, Setup};
+use super::setup::{Hit, Setup};
 use super::world::{Content, Packet, World, index, uid};
 use rref_core::lifetime::{HandleKey, HeldReport};
 use rref_core::{ObjectId, Stamp};
@@ -162,9 +162,9 @@ impl World {
     }
 
     /// Whether nothing is left, once nothing can happen any more.
-    pub fn is_clean(&self, setup: &Setup) -> Result<(), String> {
+    pub fn is_clean(&self) -> Result<(), String> {
         for (i, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
-            if !setup.never_clean && !node.life.is_clean() {
+            if !node.life.is_clean() {
                 return Err(format!("LEAK at {i}: {:#?}", node.life));
             }
             if !node.parked.is_empty() {
@@ -172,7 +172,7 @@ impl World {
             }
             let owned = self.ghost.begun.iter().filter(|id| id.owner == uid(i));
             for id in owned {
-                if !self.ghost.freed.contains(id) && setup.must_free(*id) {
+                if !self.ghost.freed.contains(id) {
                     return Err(format!("LEAK: {id} is never freed"));
                 }
             }

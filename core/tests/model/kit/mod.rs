@@ -2,20 +2,22 @@
 //! happen to them, one step at a time.
 //!
 //! - `world`: the state, what a node does with the core, and what its frames do at the other end;
-//! - `steps`: what can happen next, and how;
+//! - `actions`: what can happen next; `steps`: how it happens;
 //! - `time`: heartbeats, ticks and verdicts;
 //! - `invariants`: what must hold in every state, and when nothing can happen any more;
-//! - `models`: which nodes, budgets and rules make a model;
+//! - `setup`: which nodes, budgets and rules make a model; `models`: all of them;
 //! - `check`: the models as stateright sees them;
 //! - `walks`: random walks through larger worlds;
 //! - `mutants`: the protocol less one rule, and what shows that the rule is needed.
 //!
 //! Used by the tests beside it at a small size, and by `examples/model_check.rs` at a larger one.
 
+pub mod actions;
 pub mod check;
 pub mod invariants;
 pub mod models;
 pub mod mutants;
+pub mod setup;
 pub mod steps;
 pub mod time;
 pub mod walks;

@@ -1,9 +1,10 @@
 //! The protocol less one rule, and what shows that the rule is needed: a model in which something breaks,
 //! or, where no invariant of the models sees it, a single situation.
 
+use super::actions::Action;
 use super::check::check;
-use super::models::{Duties, Setup, Size, all};
-use super::steps::Action;
+use super::models::{Size, all};
+use super::setup::{Duties, Setup};
 use rref_core::lease::{Keeper, LeaseSettings, Leases};
 use rref_core::lifetime::{Digest, Lifetime};
 use rref_core::session::{Accept, Class, Lane, LaneLimits, Progress};

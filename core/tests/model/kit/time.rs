@@ -4,7 +4,7 @@
 //! [`Setup::skew`] ticks apart. Between two ticks of a node, whatever a healthy node has been sent is
 //! processed: that is what the protocol assumes of the longest delay.
 
-use super::models::{Hit, Setup};
+use super::setup::{Hit, Setup};
 use super::world::{Content, Packet, World, index, uid};
 use rref_core::ObjectId;
 use rref_core::lease::{Reader, Verdict};
@@ -226,10 +226,11 @@ impl World {
             let session_no = self.session(i, j);
             let node = &mut self.nodes[i];
             let Some(leases) = &mut node.leases else { return };
-            if let Some(beat) = beat {
-                if leases.on_heartbeat(now, uid(j), &beat, session_no) && !self.cut.contains(&(j, i)) {
-                    self.ghost.unheard.remove(&(i, j));
-                }
+            if let Some(beat) = beat
+                && leases.on_heartbeat(now, uid(j), &beat, session_no)
+                && !self.cut.contains(&(j, i))
+            {
+                self.ghost.unheard.remove(&(i, j));
             }
             if echoed {
                 if !self.cut.contains(&(i, j)) && !self.cut.contains(&(j, i)) {

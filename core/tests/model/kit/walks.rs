@@ -4,8 +4,8 @@
 //! is used up, the first possible step is taken until nothing is possible any more. So any list is a walk,
 //! a shorter list is a simpler one, and a failing list can be made shorter as it is.
 
-use super::models::Setup;
-use super::steps::Action;
+use super::actions::Action;
+use super::setup::Setup;
 use super::world::{Budget, uid};
 use rref_core::ObjectId;
 
@@ -26,7 +26,7 @@ pub fn walk(setup: &Setup, picks: &[u16]) -> Result<usize, Failure> {
             return Err((why.clone(), steps));
         }
         if actions.is_empty() {
-            return match world.is_clean(setup) {
+            return match world.is_clean() {
                 Ok(()) => Ok(steps.len()),
                 Err(why) => Err((why, steps)),
             };

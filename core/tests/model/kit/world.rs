@@ -1,6 +1,6 @@
 //! The state of a model, and the caller's side of the core: what a node does with frames and effects.
 
-use super::models::Setup;
+use super::setup::Setup;
 use rref_core::lease::Leases;
 use rref_core::lifetime::{Arrival, Control, Effect, GoneReason, HandleKey, ImportState, Lifetime, Outbox};
 use rref_core::session::{Accept, Class, Lane, Meeting, Position, Progress};
@@ -311,7 +311,7 @@ impl World {
             }
             Effect::Broken(id, reason) => self.told_gone(i, id, &reason),
             Effect::NeverComes(id, reason) => {
-                setup.hit(super::models::Hit::NeverComes);
+                setup.hit(super::setup::Hit::NeverComes);
                 self.told_gone(i, id, &reason);
                 self.nodes[i].parked.retain(|parked| *parked != id);
             }
@@ -400,7 +400,7 @@ impl World {
         control: Control,
     ) -> Result<(), String> {
         let peer = uid(from);
-        setup.note_control(self, from, to, &control);
+        setup.note_control(self, to, &control);
         let release = match &control {
             Control::Release(ids) => ids.clone(),
             _ => Vec::new(),
@@ -471,7 +471,7 @@ impl World {
         match arrival {
             Arrival::Run | Arrival::Wait => self.nodes[to].running.push(id),
             Arrival::Park => {
-                setup.hit(super::models::Hit::Park);
+                setup.hit(super::setup::Hit::Park);
                 self.nodes[to].parked.push(id);
             }
             Arrival::Gone(reason) => self.told_gone(from, id, &reason),
