@@ -3,7 +3,7 @@
 //! Knows the wire as `rref-core` reads it; must not know faults or time.
 
 use bytes::{Buf, Bytes, BytesMut};
-use rref_core::wire::{Frame, HELLO_MAX, Kind, Limits, NameKind, Source, Target, decode, frame_len};
+use rref_core::wire::{Frame, HELLO_MAX, Kind, Limits, NameKind, Source, Target, decode, frame_len, header};
 use rref_core::{NodeUid, ObjectId};
 use std::collections::BTreeMap;
 
@@ -84,6 +84,11 @@ impl Splitter {
         self.stage = Stage::Frames;
         Some(length)
     }
+}
+
+/// Whether a frame is outside of the lane's sequence: it says nothing that has to arrive.
+pub(super) fn is_aside(frame: &[u8]) -> bool {
+    header(frame).is_ok_and(|header| header.seq == 0)
 }
 
 /// What a node has told another of names, so that a trace can say what a call is for.

@@ -4,7 +4,7 @@
 //! nothing orders two connections. Everything that is drawn at random comes from the cluster's seed.
 //! Must not know actors, objects or what a frame means.
 
-use super::frames::{Splitter, Told};
+use super::frames::{self, Splitter, Told};
 use super::random::Random;
 use super::trace::{Trace, What};
 use bytes::Bytes;
@@ -364,7 +364,13 @@ impl World {
             Some(_) => String::new(),
             None => format!("{} bytes", bytes.len()),
         };
-        self.trace.push(at, &bytes, || What::Arrived { from: name(way.0), to: name(way.1), kind, text });
+        self.trace.push(at, &bytes, || What::Arrived {
+            from: name(way.0),
+            to: name(way.1),
+            kind,
+            aside: kind.is_some() && frames::is_aside(&bytes),
+            text,
+        });
         true
     }
 

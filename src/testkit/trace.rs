@@ -27,6 +27,8 @@ pub enum What {
         to: String,
         /// What kind of frame; none for a handshake and for bytes that are no frames.
         kind: Option<Kind>,
+        /// Whether it keeps the connection going and says nothing new, as acknowledgements do.
+        aside: bool,
         /// What it says, in a few words.
         text: String,
     },
@@ -93,14 +95,15 @@ impl Trace {
         self.events.iter()
     }
 
-    /// The last `count` events as text.
+    /// The last `count` events as text, without acknowledgements and the like.
     pub fn tail(&self, count: usize) -> String {
-        let skip = self.events.len().saturating_sub(count);
+        let shown: Vec<&TraceEvent> = self.events.iter().filter(|event| !event.is_aside()).collect();
+        let skipped = shown.len().saturating_sub(count);
         let mut text = String::new();
-        if self.left_out > 0 || skip > 0 {
-            let _ = writeln!(text, "... {} earlier events", self.left_out + skip as u64);
+        if self.left_out > 0 || skipped > 0 {
+            let _ = writeln!(text, "... {} earlier events", self.left_out + skipped as u64);
         }
-        for event in self.events.iter().skip(skip) {
+        for event in &shown[skipped..] {
             let _ = writeln!(text, "{event}");
         }
         text
@@ -108,14 +111,14 @@ impl Trace {
 
     /// The last `count` events as a sequence diagram, in the language of [Mermaid](https://mermaid.js.org).
     ///
-    /// Acknowledgements and handshakes are left out.
+    /// Handshakes, acknowledgements and the like are left out.
     pub fn mermaid(&self, count: usize) -> String {
         let mut text = String::from("sequenceDiagram\n");
         let shown: Vec<&TraceEvent> = self.events.iter().filter(|event| event.is_talk()).collect();
         for event in &shown[shown.len().saturating_sub(count)..] {
             let at = seconds(event.at);
             let _ = match &event.what {
-                What::Arrived { from, to, kind, text: words } => {
+                What::Arrived { from, to, kind, text: words, .. } => {
                     writeln!(text, "    {from}->>{to}: {at} {} {}", kind_name(*kind), harmless(words))
                 }
                 What::Lost { from, to, kind } => {
@@ -131,9 +134,13 @@ impl Trace {
     }
 }
 
+/// All events that were kept.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.tail(self.events.len()))
+        if self.left_out > 0 {
+            writeln!(f, "... {} earlier events", self.left_out)?;
+        }
+        self.events.iter().try_for_each(|event| writeln!(f, "{event}"))
     }
 }
 
@@ -141,11 +148,15 @@ impl TraceEvent {
     /// Whether it is something that nodes mean to say, and not only how they keep talking.
     fn is_talk(&self) -> bool {
         match &self.what {
-            What::Arrived { kind, .. } => {
-                !matches!(kind, None | Some(Kind::Ack | Kind::Name | Kind::Peer | Kind::Credit))
+            What::Arrived { kind, aside, .. } => {
+                !aside && !matches!(kind, None | Some(Kind::Name | Kind::Peer | Kind::Credit))
             }
             What::Lost { .. } | What::Told { .. } => true,
         }
+    }
+
+    fn is_aside(&self) -> bool {
+        matches!(self.what, What::Arrived { aside: true, .. })
     }
 }
 
@@ -153,7 +164,7 @@ impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>12}  ", seconds(self.at))?;
         match &self.what {
-            What::Arrived { from, to, kind, text } => {
+            What::Arrived { from, to, kind, text, .. } => {
                 write!(f, "{from} -> {to}  {} {text}", kind_name(*kind))
             }
             What::Lost { from, to, kind } => {
@@ -231,6 +242,7 @@ mod tests {
             from: "a".into(),
             to: "b".into(),
             kind: Some(kind),
+            aside: kind == Kind::Ack,
             text: text.into(),
         };
         trace.push(Duration::from_secs(1), &[], || arrived(Kind::Call, "Add to b/a#1"));
@@ -241,6 +253,10 @@ mod tests {
             kind: Some(Kind::Reply),
         });
         trace.push(Duration::from_secs(3), &[], || told(&["a", "b", "c"], "cut off"));
+        assert!(
+            !trace.tail(10).contains("Ack") && trace.to_string().contains("a -> b  Ack up to 1"),
+            "{trace}"
+        );
         let expected = "sequenceDiagram\n    a->>b: 1.000s Call Add to b/a 1\n    b-xa: 2.000s Reply lost\n    Note over a,c: 3.000s cut off\n";
         assert_eq!(trace.mermaid(10), expected);
     }
