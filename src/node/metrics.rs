@@ -16,6 +16,10 @@ pub fn describe_metrics() {
     describe_counter!("rref_frames_received_total", "Frames received from other nodes");
     describe_counter!("rref_bytes_sent_total", Unit::Bytes, "Bytes written to connections");
     describe_counter!("rref_bytes_received_total", Unit::Bytes, "Bytes read from connections");
+    describe_counter!(
+        "rref_divergences_total",
+        "How often two nodes' tables of who holds what were found to differ"
+    );
     describe_gauge!("rref_peers_connected", "Other nodes that are connected");
     describe_gauge!("rref_calls_waiting", "Calls of this node that wait for their reply");
     describe_gauge!("rref_calls_running", "Calls of other nodes that are queued or running here");
@@ -69,6 +73,7 @@ fn publish(report: &NodeReport) {
     count("rref_frames_received_total", peers.iter().map(|peer| peer.frames_received).sum());
     count("rref_bytes_sent_total", report.bytes_sent);
     count("rref_bytes_received_total", report.bytes_received);
+    count("rref_divergences_total", report.divergences);
     show("rref_peers_connected", peers.iter().filter(|peer| peer.link == "connected").count());
     show("rref_calls_waiting", report.calls);
     show("rref_calls_running", peers.iter().map(|peer| peer.running).sum());

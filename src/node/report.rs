@@ -32,6 +32,9 @@ pub struct NodeReport {
     pub handled: BTreeMap<&'static str, u64>,
     /// Calls that wait for an object whose creation has not arrived.
     pub parked: usize,
+    /// How often this node and another one were found to differ on who holds what, and were made equal.
+    /// Anything but 0 is a bug.
+    pub divergences: u64,
     /// Bytes written to connections so far.
     pub bytes_sent: u64,
     /// Bytes read from connections so far.
@@ -194,6 +197,7 @@ impl Node {
             outcomes: self.inner().outcomes.counts(),
             handled: self.inner().handled.counts(),
             parked: state.parked.values().map(Vec::len).sum(),
+            divergences: state.divergences,
             bytes_sent: peers.iter().map(|peer| peer.bytes_sent).sum(),
             bytes_received: peers.iter().map(|peer| peer.bytes_received).sum(),
             peers,
