@@ -238,7 +238,7 @@ fn receiver_cut_off_from_owner_for_good() {
 /// The claim was in the part of a session that is lost: the inventory of the next one makes up for it.
 #[test]
 fn reset_while_awaiting() {
-    cluster(async |[a, b, c], cluster| {
+    cluster(async |[a, b, _c], cluster| {
         let shelf = a.remote("c", shelf, ())?;
         let x = a.remote("b", counter, (7,))?;
         x.ready().await?;
