@@ -74,10 +74,11 @@ impl Plan {
     {
         let under_way = self.under_way.clone();
         under_way.set(under_way.get() + 1);
-        let name = node.to_string();
+        let (name, cluster) = (node.to_string(), self.cluster.clone());
         let task = self.cluster.on(node, async move |node| {
             if let Err(error) = program(node).await
                 && !is_excused(&error)
+                && !(matches!(error, Error::Gone(_)) && is_any_lost(&cluster))
             {
                 world(|world| world.violated(format!("a program on `{name}` failed: {error:?}")));
             }
@@ -157,11 +158,7 @@ impl Plan {
             return;
         }
         let request = item.send(touch).timeout(self.patience());
-        let cluster = self.cluster.clone();
-        self.spawn(node, async move |_| match request.await {
-            Err(Error::Gone(_)) if is_lost(&cluster, item.id()) => Ok(()),
-            ended => ended.map(drop),
-        });
+        self.spawn(node, async move |_| request.await.map(drop));
     }
 
     fn hand_over(&self, node: &str) {
@@ -218,12 +215,8 @@ impl Plan {
         let Some(chest) = self.some_chest(node) else { return };
         self.count(|done| done.handoffs += 1);
         let request = chest.to_here().timeout(self.patience());
-        let cluster = self.cluster.clone();
         self.spawn(node, async move |node| {
-            let mut items = match request.await {
-                Err(Error::Gone(_)) if is_lost(&cluster, chest.id()) => return Ok(()),
-                found => found?,
-            };
+            let mut items = request.await?;
             drop(chest);
             world(|world| world.bag(node.name()).items.append(&mut items));
             Ok(())
@@ -342,6 +335,11 @@ fn is_lost(cluster: &TestCluster, id: ObjectId) -> bool {
     let peers = owner.map(|report| report.peers).unwrap_or_default();
     let anew = peers.iter().any(|peer| peer.uid == id.creator && peer.session > 1);
     anew && !world(|world| world.was_made(id))
+}
+
+/// A program's message may have been about any object: also about one that it brings back to its owner.
+fn is_any_lost(cluster: &TestCluster) -> bool {
+    world(|world| world.all()).into_iter().any(|id| is_lost(cluster, id))
 }
 
 /// What a program may be told while the network fails.

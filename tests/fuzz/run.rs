@@ -127,10 +127,13 @@ fn differences(cluster: &TestCluster) -> Vec<String> {
             report.held.iter().filter(|held| held.broken.is_none()).map(|held| held.id).collect();
         let expected: Vec<ObjectId> = handles.keys().filter(|id| id.owner != node.uid()).copied().collect();
         expect(format!("`{name}` holds"), format!("{expected:?}"), format!("{foreign:?}"));
-        let owned: Vec<ObjectId> = report.objects.iter().map(|object| object.id).collect();
+        // What was never made is no object, whoever still has a handle to it.
+        let made = |id: ObjectId| world(|world| world.was_made(id));
+        let objects_here: Vec<_> = report.objects.iter().filter(|object| made(object.id)).collect();
+        let owned: Vec<ObjectId> = objects_here.iter().map(|object| object.id).collect();
         let expected: Vec<ObjectId> = objects.iter().filter(|id| id.owner == node.uid()).copied().collect();
         expect(format!("`{name}` owns"), format!("{expected:?}"), format!("{owned:?}"));
-        for object in &report.objects {
+        for object in objects_here {
             let expected: BTreeSet<&String> = held
                 .keys()
                 .filter(|(holder, id)| *id == object.id && *holder != name)

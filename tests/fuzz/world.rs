@@ -78,6 +78,11 @@ impl World {
             .is_some_and(|number| self.made.contains(number) || self.chests_made.contains(number))
     }
 
+    /// Every object that was asked for.
+    pub fn all(&self) -> Vec<ObjectId> {
+        self.asked.keys().copied().collect()
+    }
+
     /// An object will never be: nobody can hold it.
     pub fn forget(&mut self, id: ObjectId) -> Bag {
         let mut forgotten = Bag::default();
