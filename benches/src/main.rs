@@ -4,7 +4,7 @@
 //!
 //! And runs the cluster fuzz for as long as one likes:
 //!
-//! `cargo run --release -p rref-bench -- soak --seeds N [--from S] [--mutant X] [--trace [FOLDER]]`
+//! `cargo run --release -p rref-bench -- soak --seeds N [--from S] [--crashes] [--mutant X] [--trace [FOLDER]]`
 //!
 //! To compare, the program starts itself a second time as the server: a raw TCP echo and a node. Baseline and ours
 //! take turns, round by round, so that a slow moment of the machine meets both.
