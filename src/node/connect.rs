@@ -70,6 +70,7 @@ impl Node {
     /// Dials until there is a connection, or the peer is known to be dead.
     async fn dial(&self, uid: NodeUid) {
         let begun = Instant::now();
+        let mut disputed = None;
         let mut pause = PAUSE.0;
         loop {
             let addresses = {
@@ -96,11 +97,12 @@ impl Node {
                         reason = text;
                     }
                     Err(Miss::Rejected { reason: RejectReason::NameTaken, text, uid: holder }) => {
-                        // Between two halves of a cluster that have just met, a name is disputed at
-                        // first: the greater uid gives way. One that was out of reach for long enough
-                        // to be given up has lost it.
-                        let returning = begun.elapsed() >= SUSPECT_AFTER && self.lock().has_met(uid);
-                        if holder < self.uid() || returning {
+                        // Who was not there when this node took the name over from a dead one may only
+                        // have to notice that. Between two halves of a cluster that have just met, the
+                        // greater uid gives way; one that was given up meanwhile has lost its name.
+                        let since: &mut Instant = disputed.get_or_insert_with(Instant::now);
+                        let gives_way = holder < self.uid() || self.lock().has_met(uid);
+                        if since.elapsed() >= SUSPECT_AFTER && gives_way {
                             return self.lose_name(holder);
                         }
                         refused = false;

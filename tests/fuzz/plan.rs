@@ -321,7 +321,7 @@ impl Plan {
     pub fn repair(&self) {
         self.cluster.heal();
         self.cluster.keep_frames();
-        for name in self.cluster.names() {
+        for name in &self.cluster.running() {
             self.cluster.resume(name);
             self.cluster.slow(name, Duration::ZERO);
             for other in self.cluster.names() {

@@ -3,6 +3,18 @@
 use crate::run::{Options, command, run};
 
 fn passes(seeds: std::ops::Range<u64>, options: &Options) {
+    if let Ok(range) = std::env::var("EXPLORE") {
+        let (a, b) = range.split_once("..").unwrap();
+        for seed in a.parse::<u64>().unwrap()..b.parse().unwrap() {
+            if let Err(failure) = run(seed, options) {
+                println!("EXPLORE {seed}: {}", failure.reason);
+                if options.trace {
+                    println!("{failure}\n{}", failure.trace);
+                }
+            }
+        }
+        return;
+    }
     for seed in seeds {
         if let Err(failure) = run(seed, options) {
             panic!("{failure}\nto repeat it: {}", command(seed, options));
@@ -36,7 +48,7 @@ fn seeds_200_to_299() {
 // Each run of these passes many minutes of virtual time, in which leases end.
 
 fn crashes() -> Options {
-    Options { crashes: true, ..Options::default() }
+    Options { crashes: true, trace: std::env::var("TRACE").is_ok(), ..Options::default() }
 }
 
 #[test]

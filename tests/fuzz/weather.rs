@@ -218,7 +218,7 @@ impl Weather {
             | Error::NotSent { .. }
             | Error::OutcomeUnknown { .. }
             | Error::Unreachable { .. } => true,
-            Error::OwnerDied { .. } | Error::UnknownPeer { .. } => crashes,
+            Error::OwnerDied { .. } | Error::ObjectDied { .. } | Error::UnknownPeer { .. } => crashes,
             Error::Broken(_) => severed || crashes,
             Error::Gone(_) => match about {
                 Some(id) => {
