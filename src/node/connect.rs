@@ -97,12 +97,14 @@ impl Node {
                         reason = text;
                     }
                     Err(Miss::Rejected { reason: RejectReason::NameTaken, text, uid: holder }) => {
-                        // Who was not there when this node took the name over from a dead one may only
-                        // have to notice that. Between two halves of a cluster that have just met, the
-                        // greater uid gives way; one that was given up meanwhile has lost its name.
+                        // Between two halves of a cluster that have just met, a name is disputed at
+                        // first: the greater uid gives way. One that was out of reach for long enough
+                        // to be given up has lost it. But who has not seen that the holder is dead, and
+                        // that this node has its name now, needs a moment to find out.
                         let since: &mut Instant = disputed.get_or_insert_with(Instant::now);
-                        let gives_way = holder < self.uid() || self.lock().has_met(uid);
-                        if since.elapsed() >= SUSPECT_AFTER && gives_way {
+                        let found_out = holder == uid || since.elapsed() >= SUSPECT_AFTER;
+                        let returning = begun.elapsed() >= SUSPECT_AFTER && self.lock().has_met(uid);
+                        if found_out && (holder < self.uid() || returning) {
                             return self.lose_name(holder);
                         }
                         refused = false;
