@@ -7,8 +7,10 @@ use super::plan::{Done, Plan};
 use super::run::check;
 use super::weather::Weather;
 use super::world::world;
+use rref::ObjectId;
 use rref::testkit::{FrameKind, Random, TestCluster, TestResult, ms, secs};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -303,12 +305,14 @@ impl Faults {
         world(|world| world.confirmed.clear());
         for node in self.cluster.nodes() {
             let report = node.report();
-            let confirmed = report.held.iter().filter(|held| held.confirmed && held.broken.is_none());
-            let confirmed = confirmed.map(|held| held.id);
+            // Of two handles to one object, one may be dead: then it is not said which one is kept.
+            let dead: BTreeSet<ObjectId> =
+                report.held.iter().filter(|held| held.broken.is_some()).map(|held| held.id).collect();
+            let confirmed = report.held.iter().filter(|held| held.confirmed).map(|held| held.id);
             let local =
                 report.objects.iter().filter(|object| object.local_handles > 0).map(|object| object.id);
             world(|world| {
-                for id in confirmed.chain(local) {
+                for id in confirmed.chain(local).filter(|id| !dead.contains(id)) {
                     if world.was_made(id) && world.has(node.name(), id) {
                         world.confirmed.insert((node.name().to_string(), id));
                     }

@@ -180,11 +180,9 @@ impl Weather {
     }
 
     /// Whether `holder` may find an object freed that it has a reference to. `confirmed` says that its owner
-    /// had listed it: then only its own silence excuses that.
+    /// had listed it: then only its own silence excuses that. A reference may also come back to its owner
+    /// after the object was freed.
     pub fn excuses(&self, holder: NodeUid, id: ObjectId, confirmed: bool) -> bool {
-        if holder == id.owner {
-            return false;
-        }
         let sky = self.sky.borrow();
         let Some(birth) = sky.born.get(&id) else { return true };
         let between = sky.pairs.get(&pair(holder, id.owner));
@@ -219,7 +217,8 @@ impl Weather {
             | Error::OutcomeUnknown { .. }
             | Error::Unreachable { .. } => true,
             Error::OwnerDied { .. } | Error::ObjectDied { .. } | Error::UnknownPeer { .. } => crashes,
-            Error::Broken(_) => severed || crashes,
+            // What was to go with a message, or to be made, held a reference that is dead.
+            Error::Broken(_) | Error::CreateFailed(_) => severed || crashes,
             Error::Gone(_) => match about {
                 Some(id) => {
                     self.excuses(holder, id, false) || self.may_be_lost(id) || !self.is_alive(id.owner)
