@@ -379,6 +379,7 @@ pub(crate) enum WireError {
     Denied(String),
     ShuttingDown,
     Other(String),
+    Broken(String),
 }
 
 /// Longest error text that travels, in bytes.
@@ -403,6 +404,7 @@ impl WireError {
             Error::Overloaded { reason, .. } => WireError::Overloaded(reason),
             Error::Denied { reason, .. } => WireError::Denied(reason),
             Error::ShuttingDown { .. } => WireError::ShuttingDown,
+            Error::Broken(reason) => WireError::Broken(cut(reason)),
             other => WireError::Other(cut(other.to_string())),
         }
     }
@@ -426,6 +428,7 @@ impl WireError {
             WireError::Overloaded(reason) => Error::Overloaded { node, reason },
             WireError::Denied(reason) => Error::Denied { node, reason },
             WireError::ShuttingDown => Error::ShuttingDown { node },
+            WireError::Broken(reason) => Error::Broken(reason),
             WireError::Other(message) => {
                 Error::Remote { kind: RemoteKind::NoReply, message, node, function: String::new(), trace_id }
             }
@@ -464,6 +467,9 @@ mod tests {
         let error = Error::Gone(Gone::Freed);
         assert_eq!(WireError::of(error.clone()).at("w", 0, 0), error);
         let error = Error::CreateFailed("no \"disk\"\n".into());
+        assert_eq!(WireError::of(error.clone()).at("w", 0, 0), error);
+        // As when an answer is to hold a handle that was given up.
+        let error = Error::Broken("out of reach".into());
         assert_eq!(WireError::of(error.clone()).at("w", 0, 0), error);
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! And runs the cluster fuzz for as long as one likes:
 //!
-//! `cargo run --release -p rref-bench -- soak --seeds N [--from S] [--mutant X] [--trace [FOLDER]]`
+//! `cargo run --release -p rref-bench -- soak --seeds N [--from S] [--crashes] [--mutant X] [--trace [FOLDER]]`
 //!
 //! And measures what a million references cost:
 //!

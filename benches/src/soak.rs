@@ -1,11 +1,17 @@
 //! Runs the cluster fuzz with as many seeds as asked for, on all cores.
 
+#[path = "../../tests/fuzz/crashes.rs"]
+mod crashes;
+#[path = "../../tests/fuzz/liveness.rs"]
+mod liveness;
 #[path = "../../tests/fuzz/plan.rs"]
 mod plan;
 #[path = "../../tests/fuzz/program.rs"]
 mod program;
 #[path = "../../tests/fuzz/run.rs"]
 mod run;
+#[path = "../../tests/fuzz/weather.rs"]
+mod weather;
 #[path = "../../tests/fuzz/world.rs"]
 mod world;
 
@@ -27,6 +33,9 @@ pub struct Soak {
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// Nodes also crash, stop for a while and return, and clocks go wrong.
+    #[arg(long)]
+    crashes: bool,
     /// Leaves a rule of the protocol out: `unpin_at_send` or `release_unguarded`.
     #[arg(long, value_parser = ["unpin_at_send", "release_unguarded"])]
     mutant: Option<String>,
@@ -45,6 +54,9 @@ struct Summary {
     calls: u64,
     handoffs: u64,
     cuts: u64,
+    crashes: u64,
+    pauses: u64,
+    partitions: u64,
     frames: u64,
     violations: u64,
     first_violation: Option<u64>,
@@ -56,6 +68,9 @@ impl Summary {
         self.calls += shown.done.calls;
         self.handoffs += shown.done.handoffs;
         self.cuts += shown.done.cuts;
+        self.crashes += shown.done.crashes;
+        self.pauses += shown.done.pauses;
+        self.partitions += shown.done.partitions;
         self.frames += shown.frames;
     }
 }
@@ -66,7 +81,7 @@ pub fn soak(soak: &Soak) -> Result<()> {
     let summary = Mutex::new(Summary { seeds: soak.seeds, from: soak.from, ..Summary::default() });
     let next = AtomicU64::new(soak.from);
     let end = soak.from.saturating_add(soak.seeds);
-    let options = Options { mutant: soak.mutant.clone(), trace: soak.trace.is_some() };
+    let options = Options { mutant: soak.mutant.clone(), crashes: soak.crashes, trace: soak.trace.is_some() };
     let worker = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +100,7 @@ pub fn soak(soak: &Soak) -> Result<()> {
                     eprintln!(
                         "violation with seed {seed}: {}\nto repeat it: {}",
                         failure.reason,
-                        command(seed, options.mutant.as_deref())
+                        command(seed, &options)
                     );
                     if let Some(folder) = &soak.trace {
                         eprintln!("{}", failure.write_to(folder, &format!("soak-{seed}")));

@@ -70,6 +70,7 @@ impl Node {
     /// Dials until there is a connection, or the peer is known to be dead.
     async fn dial(&self, uid: NodeUid) {
         let begun = Instant::now();
+        let mut disputed = None;
         let mut pause = PAUSE.0;
         loop {
             let addresses = {
@@ -98,9 +99,12 @@ impl Node {
                     Err(Miss::Rejected { reason: RejectReason::NameTaken, text, uid: holder }) => {
                         // Between two halves of a cluster that have just met, a name is disputed at
                         // first: the greater uid gives way. One that was out of reach for long enough
-                        // to be given up has lost it.
+                        // to be given up has lost it. But who has not seen that the holder is dead, and
+                        // that this node has its name now, needs a moment to find out.
+                        let since: &mut Instant = disputed.get_or_insert_with(Instant::now);
+                        let found_out = holder == uid || since.elapsed() >= SUSPECT_AFTER;
                         let returning = begun.elapsed() >= SUSPECT_AFTER && self.lock().has_met(uid);
-                        if holder < self.uid() || returning {
+                        if found_out && (holder < self.uid() || returning) {
                             return self.lose_name(holder);
                         }
                         refused = false;

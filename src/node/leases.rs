@@ -205,22 +205,28 @@ impl State {
         let reason = "it has been out of reach for longer than its leases last".to_string();
         tracing::warn!("`{name}` is given up: {reason}; references to its objects are broken");
         self.end_session(uid);
+        self.lose_way(uid, &name, &reason);
+        self.lifetime.give_up(uid);
+        // What it owned settles now, and those who handed it to us want to know.
+        self.arm();
+    }
+
+    /// Nothing of what is under way to `uid` has a known outcome. Not every owner is a peer: references
+    /// may outlive what is known of their owner.
+    fn lose_way(&mut self, uid: NodeUid, name: &str, reason: &str) {
         let Some(peer) = self.peers.get_mut(&uid) else { return };
         match peer.link {
             Link::Dead(_) => {}
             Link::Idle => {
-                peer.link = Link::Unreachable(reason.clone());
+                peer.link = Link::Unreachable(reason.to_string());
                 self.to_dial.push(uid);
             }
-            _ => peer.link = Link::Unreachable(reason.clone()),
+            _ => peer.link = Link::Unreachable(reason.to_string()),
         }
         let unsent = peer.outbound.drain();
         self.later(unsent);
-        self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.clone(), reason: reason.clone() });
-        self.end_calls(uid, |_, call| Some(call.lost(&name, &reason, u64::MAX)));
-        self.lifetime.give_up(uid);
-        // What it owned settles now, and those who handed it to us want to know.
-        self.arm();
+        self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.into(), reason: reason.into() });
+        self.end_calls(uid, |_, call| Some(call.lost(name, reason, u64::MAX)));
     }
 
     /// Forgets nodes that are gone for good, once nothing hangs on them any more.
@@ -243,6 +249,14 @@ impl State {
                 self.by_name.remove(&peer.info.name);
             }
             self.later(peer);
+        }
+        // Of some, nothing was ever known but what they owned or were to create.
+        let unknown = |uid: &NodeUid| !self.peers.contains_key(uid) && self.leases.is_silent(now, *uid);
+        let unknown: Vec<NodeUid> = self.leases.peers().filter(unknown).collect();
+        for uid in unknown {
+            if self.lifetime.forget(uid) {
+                self.leases.forget(uid);
+            }
         }
     }
 }

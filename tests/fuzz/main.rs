@@ -3,8 +3,11 @@
 //!
 //! `cargo run --release -p rref-bench -- soak` runs the same with as many seeds as one likes.
 
+mod crashes;
+mod liveness;
 mod plan;
 mod program;
 mod run;
 mod seeds;
+mod weather;
 mod world;

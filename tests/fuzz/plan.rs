@@ -1,6 +1,7 @@
 //! What happens in a run: drawn from the seed, one step after the other.
 
 use super::program::*;
+use super::weather::Weather;
 use super::world::world;
 use rref::ObjectId;
 use rref::prelude::*;
@@ -15,6 +16,9 @@ pub struct Done {
     pub calls: u64,
     pub handoffs: u64,
     pub cuts: u64,
+    pub crashes: u64,
+    pub pauses: u64,
+    pub partitions: u64,
 }
 
 /// The programs of a run, and what they have done.
@@ -27,13 +31,30 @@ pub struct Plan {
     stretch: Cell<u64>,
     /// Programs that have not ended.
     under_way: Rc<Cell<usize>>,
+    /// What excuses what, in runs in which nodes crash.
+    weather: Option<Rc<Weather>>,
+}
+
+/// A program that has not ended; a crash may end it too.
+struct UnderWay(Rc<Cell<usize>>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl Plan {
     pub fn new(cluster: &TestCluster) -> Plan {
         let random = RefCell::new(Random::fork(cluster.seed(), "plan"));
         let (done, next, stretch) = (Cell::default(), Cell::new(1), Cell::new(40_000));
-        Plan { cluster: cluster.clone(), random, done, next, stretch, under_way: Rc::default() }
+        let (cluster, under_way) = (cluster.clone(), Rc::default());
+        Plan { cluster, random, done, next, stretch, under_way, weather: None }
+    }
+
+    /// A plan for runs in which nodes crash: it leaves it to others to let much time pass.
+    pub fn with_crashes(cluster: &TestCluster, weather: Rc<Weather>) -> Plan {
+        Plan { weather: Some(weather), stretch: Cell::new(0), ..Plan::new(cluster) }
     }
 
     pub fn is_quiet(&self) -> bool {
@@ -44,15 +65,26 @@ impl Plan {
         self.random.borrow_mut().below(limit)
     }
 
+    /// A node that runs.
     fn node(&self) -> String {
+        self.random.borrow_mut().pick(&self.cluster.running()).cloned().unwrap_or_default()
+    }
+
+    /// A node that may have crashed.
+    fn peer(&self) -> String {
         self.random.borrow_mut().pick(self.cluster.names()).cloned().unwrap_or_default()
     }
 
-    fn number(&self) -> u64 {
+    /// As what a node calls objects.
+    pub fn caller(&self, node: &str) -> String {
+        self.weather.as_ref().map_or_else(|| node.to_string(), |weather| weather.process(node))
+    }
+
+    pub fn number(&self) -> u64 {
         self.next.replace(self.next.get() + 1)
     }
 
-    fn count(&self, count: impl FnOnce(&mut Done)) {
+    pub fn count(&self, count: impl FnOnce(&mut Done)) {
         let mut done = self.done.get();
         count(&mut done);
         self.done.set(done);
@@ -67,24 +99,32 @@ impl Plan {
         }
     }
 
-    /// Runs a program as `node`; what it cannot help is no violation.
-    fn spawn<F>(&self, node: &str, program: F)
+    /// Runs a program as `node`, which calls the object `about` if that is known; what it cannot help is no
+    /// violation.
+    fn spawn<F>(&self, node: &str, about: Option<ObjectId>, program: F)
     where
         F: AsyncFnOnce(Node) -> Result<(), Error> + 'static,
     {
-        let under_way = self.under_way.clone();
-        under_way.set(under_way.get() + 1);
-        let (name, cluster) = (node.to_string(), self.cluster.clone());
+        self.under_way.set(self.under_way.get() + 1);
+        let under_way = UnderWay(self.under_way.clone());
+        let (name, cluster, weather) = (node.to_string(), self.cluster.clone(), self.weather.clone());
         let task = self.cluster.on(node, async move |node| {
             if let Err(error) = program(node).await
-                && !is_excused(&error)
-                && !(matches!(error, Error::Gone(_)) && is_any_lost(&cluster))
+                && !may_be_told(&cluster, weather.as_deref(), &error, &name, about)
             {
                 world(|world| world.violated(format!("a program on `{name}` failed: {error:?}")));
             }
-            under_way.set(under_way.get() - 1);
+            drop(under_way);
         });
         drop(task);
+    }
+
+    /// Notes that an object was asked for.
+    fn asked(&self, id: ObjectId, number: u64) {
+        if let Some(weather) = &self.weather {
+            weather.asked(id);
+        }
+        world(|world| world.asked.insert(id, number));
     }
 
     /// One of the references `node` keeps.
@@ -136,14 +176,16 @@ impl Plan {
     }
 
     fn create(&self, node: &str) {
-        let (number, peer) = (self.number(), self.node());
+        let (number, peer) = (self.number(), self.peer());
         match self.cluster.node(node).remote(peer, item, (number,)) {
-            Ok(made) => world(|world| {
-                world.items.insert(number, made.id());
-                world.asked.insert(made.id(), number);
-                world.bag(node).items.push(made);
-            }),
-            Err(error) if is_excused(&error) => {}
+            Ok(made) => {
+                self.asked(made.id(), number);
+                world(|world| {
+                    world.items.insert(number, made.id());
+                    world.bag(node).items.push(made);
+                });
+            }
+            Err(error) if may_be_told(&self.cluster, self.weather.as_deref(), &error, node, None) => {}
             Err(error) => world(|world| world.violated(format!("`{node}` cannot create: {error:?}"))),
         }
     }
@@ -151,18 +193,18 @@ impl Plan {
     fn touch(&self, node: &str) {
         let Some(item) = self.some_item(node) else { return };
         self.count(|done| done.calls += 1);
-        let touch = Touch { from: node.to_string(), order: self.number() };
+        let touch = Touch { from: self.caller(node), order: self.number() };
         if self.below(5) == 0 {
             // What keeps it from being sent is not what this is about.
             let _ = item.do_send(touch);
             return;
         }
         let request = item.send(touch).timeout(self.patience());
-        self.spawn(node, async move |_| request.await.map(drop));
+        self.spawn(node, Some(item.id()), async move |_| request.await.map(drop));
     }
 
     fn hand_over(&self, node: &str) {
-        let (peer, depth) = (self.node(), self.below(3));
+        let (peer, depth) = (self.peer(), self.below(3));
         let parcel = self.parcel(node, depth);
         self.count(|done| done.handoffs += 1);
         let request = self.cluster.node(node).call(peer, store, (parcel,)).timeout(self.patience());
@@ -170,27 +212,27 @@ impl Plan {
         if self.below(2) == 0 {
             self.let_go(node);
         }
-        self.spawn(node, async move |_| request.await.map(drop));
+        self.spawn(node, None, async move |_| request.await.map(drop));
     }
 
     fn forward(&self, node: &str) {
         let parcel = self.parcel(node, 0);
-        let route: Vec<String> = (0..self.below(4)).map(|_| self.node()).collect();
+        let route: Vec<String> = (0..self.below(4)).map(|_| self.peer()).collect();
         self.count(|done| done.handoffs += 1 + route.len() as u64);
-        let request = self.cluster.node(node).call(self.node(), forward, (parcel, route));
+        let request = self.cluster.node(node).call(self.peer(), forward, (parcel, route));
         let request = request.timeout(self.patience());
         if self.below(2) == 0 {
             self.let_go(node);
         }
-        self.spawn(node, async move |_| request.await.map(drop));
+        self.spawn(node, None, async move |_| request.await.map(drop));
     }
 
     /// Asks another node for one of its references.
     fn ask(&self, node: &str) {
         self.count(|done| done.handoffs += 1);
-        let request = self.cluster.node(node).call(self.node(), give, (self.below(8),));
+        let request = self.cluster.node(node).call(self.peer(), give, (self.below(8),));
         let request = request.timeout(self.patience());
-        self.spawn(node, async move |node| {
+        self.spawn(node, None, async move |node| {
             let given = request.await?;
             world(|world| world.bag(node.name()).items.extend(given));
             Ok(())
@@ -203,9 +245,9 @@ impl Plan {
             let contents = items.iter().map(RRef::id).collect();
             self.count(|done| done.handoffs += 1);
             let number = self.number();
-            if let Ok(made) = self.cluster.node(node).remote(self.node(), chest, (number, items)) {
+            if let Ok(made) = self.cluster.node(node).remote(self.peer(), chest, (number, items)) {
+                self.asked(made.id(), number);
                 world(|world| {
-                    world.asked.insert(made.id(), number);
                     world.contents.insert(made.id(), contents);
                     world.bag(node).chests.push(made);
                 });
@@ -215,7 +257,8 @@ impl Plan {
         let Some(chest) = self.some_chest(node) else { return };
         self.count(|done| done.handoffs += 1);
         let request = chest.to_here().timeout(self.patience());
-        self.spawn(node, async move |node| {
+        // Its answer may also be that something in it is lost.
+        self.spawn(node, None, async move |node| {
             let mut items = request.await?;
             drop(chest);
             world(|world| world.bag(node.name()).items.append(&mut items));
@@ -230,7 +273,9 @@ impl Plan {
         let dropped = world(|world| {
             let bag = world.bag(node);
             if all {
-                return (std::mem::take(&mut bag.items), std::mem::take(&mut bag.chests));
+                let dropped = (std::mem::take(&mut bag.items), std::mem::take(&mut bag.chests));
+                world.unconfirm(node);
+                return dropped;
             }
             let mut dropped = (Vec::new(), Vec::new());
             if let Some(index) = item.checked_rem(bag.items.len()) {
@@ -239,6 +284,7 @@ impl Plan {
             if let Some(index) = chest.checked_rem(bag.chests.len()) {
                 dropped.1.push(bag.chests.swap_remove(index));
             }
+            world.unconfirm(node);
             dropped
         });
         drop(dropped);
@@ -275,7 +321,7 @@ impl Plan {
     pub fn repair(&self) {
         self.cluster.heal();
         self.cluster.keep_frames();
-        for name in self.cluster.names() {
+        for name in &self.cluster.running() {
             self.cluster.resume(name);
             self.cluster.slow(name, Duration::ZERO);
             for other in self.cluster.names() {
@@ -340,6 +386,20 @@ fn is_lost(cluster: &TestCluster, id: ObjectId) -> bool {
 /// A program's message may have been about any object: also about one that it brings back to its owner.
 fn is_any_lost(cluster: &TestCluster) -> bool {
     world(|world| world.all()).into_iter().any(|id| is_lost(cluster, id))
+}
+
+/// Whether a program on `node` that has called `about` may be told this.
+fn may_be_told(
+    cluster: &TestCluster,
+    weather: Option<&Weather>,
+    error: &Error,
+    node: &str,
+    about: Option<ObjectId>,
+) -> bool {
+    match weather {
+        Some(weather) => weather.allows(error, node, about),
+        None => is_excused(error) || (matches!(error, Error::Gone(_)) && is_any_lost(cluster)),
+    }
 }
 
 /// What a program may be told while the network fails.

@@ -1,5 +1,6 @@
 //! One run: the plan, then peace, then a comparison of every table with what is true.
 
+use super::crashes;
 use super::plan::{Done, Plan};
 use super::program;
 use super::world::{reset, world};
@@ -14,6 +15,8 @@ use std::time::Duration;
 pub struct Options {
     /// A rule of the protocol that is left out.
     pub mutant: Option<String>,
+    /// Whether nodes crash, stop for a while and return, and clocks go wrong: a plan of its own.
+    pub crashes: bool,
     /// Whether to keep what happens for people to read.
     pub trace: bool,
 }
@@ -28,9 +31,10 @@ pub struct Shown {
 }
 
 /// What repeats a run, with everything that happens.
-pub fn command(seed: u64, mutant: Option<&str>) -> String {
-    let mutant = mutant.map(|mutant| format!(" --mutant {mutant}")).unwrap_or_default();
-    format!("cargo run --release -p rref-bench -- soak --seeds 1 --from {seed}{mutant} --trace")
+pub fn command(seed: u64, options: &Options) -> String {
+    let mutant = options.mutant.as_ref().map(|mutant| format!(" --mutant {mutant}")).unwrap_or_default();
+    let crashes = if options.crashes { " --crashes" } else { "" };
+    format!("cargo run --release -p rref-bench -- soak --seeds 1 --from {seed}{crashes}{mutant} --trace")
 }
 
 /// Runs one seed.
@@ -51,7 +55,13 @@ pub fn run(seed: u64, options: &Options) -> Result<Shown, Box<Failure>> {
     }
     let (steps, faults) = (random.within(40..160), [0, 3, 10, 25][random.below(4) as usize]);
     let done = Cell::default();
-    let ended = builder.build().run(seed, async |cluster| live(cluster, steps, faults, &done).await);
+    let ended = builder.limit(secs(5 * 3600)).build().run(seed, async |cluster| {
+        if options.crashes {
+            crashes::live(cluster, steps, &done).await
+        } else {
+            live(cluster, steps, faults, &done).await
+        }
+    });
     reset();
     ended.map(|summary| Shown {
         done: done.get(),
@@ -96,7 +106,7 @@ async fn live(cluster: TestCluster, steps: u64, faults: u64, done: &Cell<Done>) 
     check()
 }
 
-fn check() -> TestResult {
+pub fn check() -> TestResult {
     world(|world| match world.violations.first() {
         None => Ok(()),
         Some(violation) => Err(violation.clone().into()),

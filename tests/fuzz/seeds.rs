@@ -2,10 +2,22 @@
 
 use crate::run::{Options, command, run};
 
-fn passes(seeds: std::ops::Range<u64>) {
+fn passes(seeds: std::ops::Range<u64>, options: &Options) {
+    if let Ok(range) = std::env::var("EXPLORE") {
+        let (a, b) = range.split_once("..").unwrap();
+        for seed in a.parse::<u64>().unwrap()..b.parse().unwrap() {
+            if let Err(failure) = run(seed, options) {
+                println!("EXPLORE {seed}: {}", failure.reason);
+                if options.trace {
+                    println!("{failure}\n{}", failure.trace);
+                }
+            }
+        }
+        return;
+    }
     for seed in seeds {
-        if let Err(failure) = run(seed, &Options::default()) {
-            panic!("{failure}\nto repeat it: {}", command(seed, None));
+        if let Err(failure) = run(seed, options) {
+            panic!("{failure}\nto repeat it: {}", command(seed, options));
         }
     }
 }
@@ -20,17 +32,33 @@ fn found_after(mutant: &str) -> Option<u64> {
 
 #[test]
 fn seeds_0_to_99() {
-    passes(0..100);
+    passes(0..100, &Options::default());
 }
 
 #[test]
 fn seeds_100_to_199() {
-    passes(100..200);
+    passes(100..200, &Options::default());
 }
 
 #[test]
 fn seeds_200_to_299() {
-    passes(200..300);
+    passes(200..300, &Options::default());
+}
+
+// Each run of these passes many minutes of virtual time, in which leases end.
+
+fn crashes() -> Options {
+    Options { crashes: true, trace: std::env::var("TRACE").is_ok(), ..Options::default() }
+}
+
+#[test]
+fn crashes_with_seeds_0_to_49() {
+    passes(0..50, &crashes());
+}
+
+#[test]
+fn crashes_with_seeds_50_to_99() {
+    passes(50..100, &crashes());
 }
 
 #[test]
@@ -45,6 +73,8 @@ fn releases_without_their_guard_are_found_out() {
 
 #[test]
 fn a_seed_gives_the_same_run_again() {
-    let once = || run(11, &Options::default()).map_err(|failure| failure.to_string());
-    assert_eq!(once(), once());
+    for options in [Options::default(), crashes()] {
+        let once = || run(11, &options).map_err(|failure| failure.to_string());
+        assert_eq!(once(), once());
+    }
 }

@@ -4,7 +4,7 @@
 //! All nodes live on one thread, so that it can look into all of them.
 
 use super::program::{Chest, Item};
-use rref::{ObjectId, RRef};
+use rref::{NodeUid, ObjectId, RRef};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +31,22 @@ pub struct World {
     run: BTreeSet<u64>,
     /// The newest call of each node to each item.
     newest: BTreeMap<(u64, String), u64>,
+    /// Processes that have crashed: their objects end with them.
+    pub dead: BTreeSet<NodeUid>,
+    /// Where a node that holds an object may find it freed: what is freed while it is held is judged later.
+    pub freed: Option<Vec<Freed>>,
+    /// What a node holds and is known to be listed for by the owner.
+    pub confirmed: BTreeSet<(String, ObjectId)>,
     /// What must not happen and did.
     pub violations: Vec<String>,
+}
+
+/// An object that was freed while nodes held it.
+pub struct Freed {
+    pub number: u64,
+    pub id: ObjectId,
+    /// Who held it, and whether the owner was known to list it.
+    pub holders: Vec<(String, bool)>,
 }
 
 thread_local! {
@@ -100,13 +114,43 @@ impl World {
             self.violated(format!("item {number} was dropped twice"));
         }
         let Some(id) = self.items.get(&number).copied() else { return };
-        let holds = |bag: &Bag| bag.items.iter().any(|item| item.id() == id);
-        let holders: Vec<&String> =
-            self.bags.iter().filter(|(_, bag)| holds(bag)).map(|(name, _)| name).collect();
-        if !holders.is_empty() {
-            let what = format!("item {number} ({id}) was freed while {holders:?} held it");
-            self.violated(what);
+        if self.dead.contains(&id.owner) {
+            return;
         }
+        let holds = |bag: &Bag| bag.items.iter().any(|item| item.id() == id);
+        let holders: Vec<String> =
+            self.bags.iter().filter(|(_, bag)| holds(bag)).map(|(name, _)| name.clone()).collect();
+        if holders.is_empty() {
+            return;
+        }
+        match &mut self.freed {
+            None => {
+                let what = format!("item {number} ({id}) was freed while {holders:?} held it");
+                self.violated(what);
+            }
+            Some(freed) => {
+                let confirmed = |name: String| {
+                    let confirmed = self.confirmed.contains(&(name.clone(), id));
+                    (name, confirmed)
+                };
+                let holders = holders.into_iter().map(confirmed).collect();
+                freed.push(Freed { number, id, holders });
+            }
+        }
+    }
+
+    /// Whether a node keeps a reference to the object.
+    pub fn has(&self, node: &str, id: ObjectId) -> bool {
+        self.bags.get(node).is_some_and(|bag| {
+            bag.items.iter().any(|item| item.id() == id) || bag.chests.iter().any(|chest| chest.id() == id)
+        })
+    }
+
+    /// A node has dropped something: what it gets again may not be listed yet.
+    pub fn unconfirm(&mut self, node: &str) {
+        let confirmed = std::mem::take(&mut self.confirmed);
+        self.confirmed =
+            confirmed.into_iter().filter(|(name, id)| name != node || self.has(name, *id)).collect();
     }
 
     /// A call has been run: `order` grows with each call of the same node.
@@ -125,9 +169,10 @@ impl World {
         self.run.contains(&order)
     }
 
-    /// Items that have been made and are not dropped.
+    /// Items that have been made and are not dropped, of processes that live.
     pub fn living(&self) -> Vec<u64> {
-        self.made.difference(&self.dropped).copied().collect()
+        let dead = |number: &u64| self.items.get(number).is_some_and(|id| self.dead.contains(&id.owner));
+        self.made.difference(&self.dropped).copied().filter(|number| !dead(number)).collect()
     }
 
     /// The objects each node holds, of its own and of others: in its bag, and in the chests that live there

@@ -1,7 +1,7 @@
 //! Nodes that fall silent: what a crash frees and what it must not, who returns with what, and what a
 //! session that begins anew carries on.
 
-use crate::common::program::*;
+use crate::common::program::{self, *};
 use crate::common::{assert_no_leaks, bare, cluster, holders, seconds, until};
 use rref::prelude::*;
 use rref::testkit::TestCluster;
@@ -233,6 +233,64 @@ fn receiver_cut_off_from_owner_for_good() {
             Ok(())
         },
     );
+}
+
+/// A reference to an object of a node that is dead, and forgotten by the receiver: it breaks like any other,
+/// and nobody keeps anything for it.
+#[test]
+fn reference_to_a_forgotten_owner() {
+    bare::<3>(
+        |builder| builder,
+        async |[a, b, c], cluster| {
+            let shelf = c.host(Shelf::default())?;
+            shelf.share_with("a", "shelf").await?;
+            let theirs = a.shared::<Shelf>("shelf").await?;
+            a.unregister_name("shelf");
+            let x = a.remote("b", counter, (7,))?;
+            x.ready().await?;
+            // a does not see that b is gone, and has more patience than c.
+            cluster.skew_clock("a", -200_000);
+            for (from, to) in [("a", "b"), ("b", "a")] {
+                cluster.partition_oneway([from], [to]);
+            }
+            drop(b);
+            cluster.crash("b");
+            let forgotten = || peer(&c.report(), "b").is_err();
+            assert!(cluster.run_until(forgotten, long()).await, "{}", c.report());
+            theirs.send(Put(x.clone())).await?;
+            drop((x, theirs));
+            let broken = || c.report().held.iter().all(|held| held.broken.is_some());
+            assert!(!broken(), "it is known to be dead already: {}", c.report());
+            assert!(cluster.run_until(broken, long()).await, "{}", c.report());
+            let left = || !a.report().held.is_empty() || a.report().peers.iter().any(|peer| peer.name == "b");
+            assert!(cluster.run_until(|| !left(), long()).await, "{}", a.report());
+            let x = there(shelf.send(Take).await?)?;
+            let error = x.send(Add(1)).await;
+            assert!(matches!(error, Err(Error::Broken(_))), "{error:?}");
+            drop((x, shelf));
+            assert_no_leaks(&[&a, &c]).await;
+            Ok(())
+        },
+    );
+}
+
+/// Who stood still while another node died and came back under its name takes the new one for a rival of the
+/// old one, until it has noticed; the new one must not leave for that.
+#[test]
+fn restart_while_a_peer_stands_still() {
+    TestCluster::builder(program::node).nodes(3).run(async |cluster| {
+        // The greater of two identities would give way: it is the new one now and then.
+        for _ in 0..6 {
+            cluster.pause("n2");
+            let new = cluster.restart("n3").await?;
+            cluster.advance(seconds(8)).await;
+            cluster.resume("n2");
+            let met = || peer(&new.report(), "n2").is_ok_and(|peer| peer.link == "connected");
+            assert!(cluster.run_until(met, seconds(30)).await, "{}", new.report());
+            assert!(new.is_ready());
+        }
+        Ok(())
+    });
 }
 
 /// The claim was in the part of a session that is lost: the inventory of the next one makes up for it.
