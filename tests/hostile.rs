@@ -366,7 +366,7 @@ async fn replayed_hello_of_a_live_session() {
     cluster.expect_served().await;
 }
 
-/// Somebody who is turned away leaves nothing behind.
+/// A session that nobody here knows is followed by a new one, in which nothing is taken for granted.
 #[actix::test]
 async fn hello_of_a_session_nobody_knows() {
     let cluster = Cluster::start().await;
@@ -374,12 +374,20 @@ async fn hello_of_a_session_nobody_knows() {
     stranger.endpoint.session_no = 12;
     stranger.endpoint.recv_next = 40;
     let peer = RawPeer::join(&Tcp, &cluster.address, &stranger).await;
+    let HelloAck::Accepted { endpoint, .. } = &peer.answer else { panic!("{:?}", peer.answer) };
+    assert_eq!((endpoint.session_no, endpoint.recv_next), (13, 1));
+    drop(peer);
+    // Numbers have an end: whoever claims the last one gets no further.
+    let mut last = hello("trudy", 667, &[]);
+    last.endpoint.session_no = u32::MAX;
+    last.endpoint.recv_next = 0;
+    let peer = RawPeer::join(&Tcp, &cluster.address, &last).await;
     assert!(
         matches!(peer.answer, HelloAck::Rejected { reason: RejectReason::UnknownSession, .. }),
         "{:?}",
         peer.answer
     );
     peer.closed().await;
-    assert_eq!(cluster.owner.report().peers.len(), 1);
+    assert!(cluster.owner.report().peers.iter().all(|peer| peer.name != "trudy"));
     cluster.expect_served().await;
 }
