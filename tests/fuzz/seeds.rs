@@ -48,7 +48,7 @@ fn seeds_200_to_299() {
 // Each run of these passes many minutes of virtual time, in which leases end.
 
 fn crashes() -> Options {
-    Options { crashes: true, trace: std::env::var("TRACE").is_ok(), ..Options::default() }
+    Options { crashes: true, trace: std::env::var("TRACE").is_ok(), mutant: std::env::var("MUTANT").ok() }
 }
 
 #[test]
