@@ -36,8 +36,9 @@ pub struct Soak {
     /// Nodes also crash, stop for a while and return, and clocks go wrong.
     #[arg(long)]
     crashes: bool,
-    /// Leaves a rule of the protocol out: `unpin_at_send` or `release_unguarded`.
-    #[arg(long, value_parser = ["unpin_at_send", "release_unguarded"])]
+    /// Leaves a rule of the protocol out: `unpin_at_send`, `release_unguarded`, or the name of a rule in
+    /// `rref_core::Rules`, as `wait_for_grace`.
+    #[arg(long)]
     mutant: Option<String>,
     /// Writes what happens in each failing run, and a diagram, to this folder.
     #[arg(long, num_args = 0..=1, default_missing_value = "soak-traces")]

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use rref_core::lease::{Keeper, LeaseSettings, LeaseSettingsError, Leases, PeerState, Reader, Verdict};
-use rref_core::lifetime::{Control, Digest, Lifetime, Outbox};
+use rref_core::lifetime::{Control, Digest, GoneReason, ImportState, Lifetime, Outbox};
 use rref_core::wire::{Heartbeat, HeartbeatEcho};
 use rref_core::{NodeUid, ObjectId, Rules, Stamp};
 use std::time::Duration;
@@ -290,6 +290,26 @@ fn keepers_beat_at_their_rate_and_echo_the_current_session() {
     assert_eq!(theirs.on_heartbeat(ME, &third), None);
     theirs.forget(ME);
     assert_eq!(theirs.on_heartbeat(ME, &third), None);
+}
+
+/// A dead node that has created an object here: as long as that lives, its death is not forgotten, and
+/// references to its own objects that arrive late are broken from birth. Nobody would give it up again.
+#[test]
+fn a_dead_creator_stays_dead_while_its_objects_live() {
+    let (_, mut life) = owner();
+    let out = &mut Nowhere::default();
+    let [kept] = life.owned().map(|owned| owned.id).collect::<Vec<_>>()[..] else { panic!("no object") };
+    life.introduce(&[kept], C, Stamp { session_no: 1, seq: 1 });
+    life.owner_died(A, GoneReason::Died("crashed".into()));
+    assert!(!life.forget(A), "it is still listed");
+    life.fence(A, out);
+    assert!(!life.forget(A), "what it has created lives on");
+    let id = ObjectId { owner: A, creator: C, create_no: 1 };
+    let imported = life.import(&[id], C, Stamp { session_no: 1, seq: 1 }, out).remove(0);
+    assert_eq!(imported.state, ImportState::Gone(GoneReason::Died("crashed".into())));
+    life.drop_handle(imported.key, out);
+    life.on_release(C, &[(kept, Stamp { session_no: 1, seq: 9 })]).unwrap();
+    assert!(life.forget(A));
 }
 
 /// A peer that never echoes costs a bounded amount of memory.

@@ -166,7 +166,11 @@ impl ClusterBuilder {
         match name {
             "unpin_at_send" => rules.pin_until_settled = false,
             "release_unguarded" => rules.guard_release = false,
-            _ => panic!("there is no mutant `{name}`"),
+            // Any other is the name of the rule itself.
+            _ => match Rules::each_omitted().find(|(rule, _)| *rule == name) {
+                Some((_, omitted)) => *rules = omitted,
+                None => panic!("there is no mutant `{name}`"),
+            },
         }
         self
     }

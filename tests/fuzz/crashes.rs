@@ -5,7 +5,7 @@
 use super::liveness::{differences, touch_all};
 use super::plan::{Done, Plan};
 use super::run::check;
-use super::weather::Weather;
+use super::weather::{RECOVERY, Weather};
 use super::world::world;
 use rref::ObjectId;
 use rref::testkit::{FrameKind, Random, TestCluster, TestResult, ms, secs};
@@ -90,6 +90,8 @@ pub async fn live(cluster: TestCluster, steps: u64, done: &Cell<Done>) -> TestRe
     if !cluster.run_until(|| plan.is_quiet(), secs(300)).await {
         return Err("a program does not end".into());
     }
+    // Dials that hang must time out.
+    cluster.advance(RECOVERY).await;
     faults.look()?;
     touch_all(&cluster, &weather, &plan).await;
     check()?;

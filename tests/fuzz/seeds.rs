@@ -3,18 +3,6 @@
 use crate::run::{Options, command, run};
 
 fn passes(seeds: std::ops::Range<u64>, options: &Options) {
-    if let Ok(range) = std::env::var("EXPLORE") {
-        let (a, b) = range.split_once("..").unwrap();
-        for seed in a.parse::<u64>().unwrap()..b.parse().unwrap() {
-            if let Err(failure) = run(seed, options) {
-                println!("EXPLORE {seed}: {}", failure.reason);
-                if options.trace {
-                    println!("{failure}\n{}", failure.trace);
-                }
-            }
-        }
-        return;
-    }
     for seed in seeds {
         if let Err(failure) = run(seed, options) {
             panic!("{failure}\nto repeat it: {}", command(seed, options));
@@ -23,8 +11,8 @@ fn passes(seeds: std::ops::Range<u64>, options: &Options) {
 }
 
 /// How many seeds it takes until a protocol without one of its rules is found out.
-fn found_after(mutant: &str) -> Option<u64> {
-    let options = Options { mutant: Some(mutant.to_string()), ..Options::default() };
+fn found_after(mutant: &str, crashes: bool) -> Option<u64> {
+    let options = Options { mutant: Some(mutant.to_string()), crashes, ..Options::default() };
     (0..200).find(|seed| run(*seed, &options).is_err())
 }
 
@@ -48,7 +36,7 @@ fn seeds_200_to_299() {
 // Each run of these passes many minutes of virtual time, in which leases end.
 
 fn crashes() -> Options {
-    Options { crashes: true, trace: std::env::var("TRACE").is_ok(), ..Options::default() }
+    Options { crashes: true, ..Options::default() }
 }
 
 #[test]
@@ -63,12 +51,22 @@ fn crashes_with_seeds_50_to_99() {
 
 #[test]
 fn pins_that_fall_when_a_frame_is_sent_are_found_out() {
-    assert!(found_after("unpin_at_send").is_some());
+    assert!(found_after("unpin_at_send", false).is_some());
 }
 
 #[test]
 fn releases_without_their_guard_are_found_out() {
-    assert!(found_after("release_unguarded").is_some());
+    assert!(found_after("release_unguarded", false).is_some());
+}
+
+#[test]
+fn fences_that_do_not_wait_for_the_grace_are_found_out() {
+    assert!(found_after("wait_for_grace", true).is_some());
+}
+
+#[test]
+fn owners_that_are_never_given_up_are_found_out() {
+    assert!(found_after("give_up", true).is_some());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Two nodes hear of each other again at the latest so long after the last fault between them: dials and
 /// handshakes that hang must time out first.
-const RECOVERY: Duration = Duration::from_secs(20);
+pub const RECOVERY: Duration = Duration::from_secs(20);
 /// Of TTL + grace, what fast clocks, heartbeats under way and ticks may take away.
 const MARGIN: Duration = Duration::from_secs(8);
 /// A session may begin anew, and what was under way in it may be lost, after this.

@@ -108,11 +108,11 @@ impl Lifetime {
     }
 
     /// The node is gone for good: what is known of its lane is dropped, unless something still hangs on
-    /// it. Returns whether these tables now know nothing of it.
+    /// it. Returns whether these tables now know nothing of it; if they do, that it is gone is known too.
     ///
     /// Up to where it has created objects here is kept: that tells a freed one from one to come.
     pub fn forget(&mut self, peer: NodeUid) -> bool {
-        if self.is_held_by(peer) || self.depends_on(peer) {
+        if self.is_held_by(peer) || self.depends_on(peer) || self.owned.creators().any(|node| node == peer) {
             return false;
         }
         let unsettled = self.peers.get(&peer).is_some_and(|known| !known.unsettled.is_empty());
@@ -122,7 +122,7 @@ impl Lifetime {
             return false;
         }
         self.peers.remove(&peer);
-        !self.mentioned().any(|node| node == peer)
+        true
     }
 
     /// Every node that these tables know of: those we have met, and the creators of expected objects.
