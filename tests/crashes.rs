@@ -144,6 +144,7 @@ fn node(name: &str) -> Builder {
         .function(counter)
         .function(shelf)
         .function(listed)
+        .function(leases_left)
         .function(hand_on)
         .function(keep)
         .function(let_go)
@@ -163,6 +164,29 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     actix::System::new().block_on(future)
 }
 
+/// Milliseconds for which the lease of each other node still runs here.
+fn leases_left() -> Vec<u64> {
+    let peers = Node::current().map(|node| node.report().peers).unwrap_or_default();
+    peers.iter().map(|peer| peer.lease_left.as_millis() as u64).collect()
+}
+
+/// Joins the processes, and waits until all nodes renew their leases with all others: one that is blocked
+/// before it has got that far is silent.
+fn join(processes: &Processes) -> Result<Node, Error> {
+    let me = processes.join(node("test"))?;
+    for name in processes.names().into_iter().chain(["test"]) {
+        let left = || me.call(name, leases_left, ()).blocking().unwrap();
+        let mut least = left();
+        until("all leases are renewed", || {
+            let now = left();
+            let renewed = now.len() == least.len() && now.iter().zip(&least).all(|(now, least)| now > least);
+            least = now.iter().zip(&least).map(|(now, least)| *now.min(least)).collect();
+            renewed
+        });
+    }
+    Ok(me)
+}
+
 /// The holders of the node's counters, each in order.
 fn holders(me: &Node, owner: &str) -> Vec<Vec<String>> {
     let listed = me.call(owner, listed, ()).blocking().unwrap();
@@ -180,7 +204,7 @@ fn holders(me: &Node, owner: &str) -> Vec<Vec<String>> {
 fn killed_holder() -> Result<(), Error> {
     serve_if_child(node);
     let mut processes = Processes::start(2)?;
-    let me = processes.join(node("test"))?;
+    let me = join(&processes)?;
     let theirs = me.remote("p2", shelf, ())?;
     let x = me.remote("p1", counter, (0,))?;
     theirs.send(Put(x.clone())).blocking()?;
@@ -201,7 +225,7 @@ fn killed_holder() -> Result<(), Error> {
 fn introducer_crash_after_send() -> Result<(), Error> {
     serve_if_child(node);
     let mut processes = Processes::start(3)?;
-    let me = processes.join(node("test"))?;
+    let me = join(&processes)?;
     let theirs = me.remote("p3", shelf, ())?;
     wait(theirs.share_with("p2", "shelf"))?;
     let x = me.remote("p1", counter, (7,))?;
@@ -221,7 +245,7 @@ fn introducer_crash_after_send() -> Result<(), Error> {
 fn introducer_crash_while_receiver_blocked() -> Result<(), Error> {
     serve_if_child(node);
     let mut processes = Processes::start(3)?;
-    let me = processes.join(node("test"))?;
+    let me = join(&processes)?;
     let theirs = me.remote("p3", shelf, ())?;
     let x = me.remote("p1", counter, (7,))?;
     x.ready().blocking()?;
@@ -252,7 +276,7 @@ fn introducer_crash_while_receiver_blocked() -> Result<(), Error> {
 fn blocked_arbiter_keeps_leases() -> Result<(), Error> {
     serve_if_child(node);
     let processes = Processes::start(2)?;
-    let me = processes.join(node("test"))?;
+    let me = join(&processes)?;
     let theirs = me.remote("p2", shelf, ())?;
     let (held, own) = (me.remote("p1", counter, (0,))?, me.remote("p2", counter, (0,))?);
     theirs.send(Put(held.clone())).blocking()?;
@@ -281,7 +305,7 @@ fn blocked_arbiter_keeps_leases() -> Result<(), Error> {
 fn holder_paused_within_grace() -> Result<(), Error> {
     serve_if_child(node);
     let mut processes = Processes::start(2)?;
-    let me = processes.join(node("test"))?;
+    let me = join(&processes)?;
     let theirs = me.remote("p2", shelf, ())?;
     let x = me.remote("p1", counter, (0,))?;
     theirs.send(Put(x.clone())).blocking()?;
@@ -308,7 +332,7 @@ fn holder_paused_within_grace() -> Result<(), Error> {
 fn holder_paused_beyond() -> Result<(), Error> {
     serve_if_child(node);
     let mut processes = Processes::start(2)?;
-    let me = processes.join(node("test"))?;
+    let me = join(&processes)?;
     let theirs = me.remote("p2", shelf, ())?;
     let (alone, shared) = (me.remote("p1", counter, (0,))?, me.remote("p1", counter, (10,))?);
     theirs.send(Put(shared.clone())).blocking()?;
