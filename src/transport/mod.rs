@@ -56,7 +56,8 @@ impl Portable {
     /// # Errors
     /// Those of the system.
     pub(crate) fn take(stream: Box<dyn Stream>) -> io::Result<Portable> {
-        if !stream.is_socket() {
+        // Of what is in the box: a box of a stream is a stream as well.
+        if !(*stream).is_socket() {
             return Ok(Portable::Other(stream));
         }
         match stream.into_any().downcast::<TcpStream>() {
@@ -111,4 +112,21 @@ pub trait Listener: Send + 'static {
 
     /// The next connection, and where it comes from.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Stream>, String)>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_known_in_its_box() {
+        let mut listener = Tcp.listen("127.0.0.1:0").await.unwrap();
+        let dialled = Tcp.dial(&listener.address()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        for stream in [dialled, accepted] {
+            assert!(matches!(Portable::take(stream), Ok(Portable::Socket(_))));
+        }
+        let memory: Box<dyn Stream> = Box::new(tokio::io::duplex(1).0);
+        assert!(matches!(Portable::take(memory), Ok(Portable::Other(_))));
+    }
 }
