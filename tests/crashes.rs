@@ -239,38 +239,6 @@ fn introducer_crash_after_send() -> Result<(), Error> {
     Ok(())
 }
 
-/// The receiver is blocked for longer than the dead introducer's lease lasts, with the reference unread in
-/// its socket; its heartbeats go on. The owner must wait for it.
-#[test]
-fn introducer_crash_while_receiver_blocked() -> Result<(), Error> {
-    serve_if_child(node);
-    let mut processes = Processes::start(3)?;
-    let me = join(&processes)?;
-    let theirs = me.remote("p3", shelf, ())?;
-    let x = me.remote("p1", counter, (7,))?;
-    x.ready().blocking()?;
-    wait(theirs.share_with("p2", "shelf"))?;
-    let blocked = theirs.send(Block(leases().silence() * 2));
-    me.call("p2", hand_on, (x.clone(),)).blocking()?.unwrap();
-    until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
-    drop(x);
-    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
-    processes.kill("p2")?;
-    // All the while the object is there, for p3's sake.
-    let mut over = false;
-    let blocked = std::thread::spawn(move || blocked.blocking());
-    until("p3 goes on", || {
-        over = blocked.is_finished();
-        assert!(over || holders(&me, "p1").len() == 1, "freed while p3 had it in its socket");
-        over
-    });
-    until("only p3 is listed", || holders(&me, "p1") == [["p3"]]);
-    assert_eq!(theirs.send(Use).blocking()?, Ok(8));
-    drop(theirs);
-    processes.assert_no_leaks(&me);
-    Ok(())
-}
-
 /// A handler that blocks its node's thread costs the node no lease, neither as a holder nor as an owner.
 #[test]
 fn blocked_arbiter_keeps_leases() -> Result<(), Error> {
