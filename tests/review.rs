@@ -577,7 +577,9 @@ fn a_call_for_what_a_dead_node_would_have_created_fails() {
 
     bounded(|| async {
         let network = Network::new();
-        let a = builder(&network, "a").start().await.unwrap();
+        // What is expected of a node is expected until its lease is over: soon, here.
+        let leases = rref::LeaseSettings::shortened(100);
+        let a = builder(&network, "a").leases(leases).start().await.unwrap();
         // The peer hands out an object of a's that it never asks for, and leaves.
         let mut peer = hostile::Peer::join(&network, "a").await;
         let promised = ObjectId { owner: peer.them, creator: peer.me, create_no: 1 };
