@@ -358,3 +358,21 @@ fn digest_divergence_injected() {
     assert!(!leases.differs(&c, ME, &Heartbeat { at: 4, ..beat(&b, 3) }));
     assert_eq!(b.listed_for(C).count, 2);
 }
+
+/// A dead node does not stay in the tables for ever, nor does it come back from them.
+#[test]
+fn a_fenced_node_can_be_forgotten() {
+    let (mut leases, mut life) = owner();
+    leases.left(C);
+    let mut verdicts = Vec::new();
+    for second in (2..=60).step_by(2) {
+        verdicts.extend(tick(&mut leases, &life, seconds(second)));
+    }
+    assert!(verdicts.contains(&Verdict::Fence(A)), "{verdicts:?}");
+    assert!(life.is_held_by(A));
+    life.fence(A, &mut Nowhere::default());
+    assert!(!life.is_held_by(A) && life.is_clean());
+    leases.forget(A);
+    tick(&mut leases, &life, seconds(62));
+    assert_eq!(leases.peers().collect::<Vec<_>>(), [C]);
+}
