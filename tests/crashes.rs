@@ -199,18 +199,22 @@ fn holders(me: &Node, owner: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
+/// A shelf at p2, and on it the only reference to a counter at p1.
+fn only_on_p2(me: &Node) -> Result<RRef<Shelf>, Error> {
+    let theirs = me.remote("p2", shelf, ())?;
+    let x = me.remote("p1", counter, (0,))?;
+    theirs.send(Put(x)).blocking()?;
+    until("only p2 is listed", || holders(me, "p1") == [["p2"]]);
+    Ok(theirs)
+}
+
 /// A dead holder's reference is kept until its lease and the grace are over, and not for ever.
 #[test]
 fn killed_holder() -> Result<(), Error> {
     serve_if_child(node);
     let mut processes = Processes::start(2)?;
     let me = join(&processes)?;
-    let theirs = me.remote("p2", shelf, ())?;
-    let x = me.remote("p1", counter, (0,))?;
-    theirs.send(Put(x.clone())).blocking()?;
-    until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
-    drop(x);
-    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    let theirs = only_on_p2(&me)?;
     processes.kill("p2")?;
     until("its death is known", || theirs.send(Take).blocking().is_err());
     assert_eq!(holders(&me, "p1"), [["p2"]], "a crash alone frees nothing");
@@ -239,18 +243,47 @@ fn introducer_crash_after_send() -> Result<(), Error> {
     Ok(())
 }
 
+/// The receiver is blocked for longer than the dead introducer's lease lasts, with the reference unread in
+/// its socket; its heartbeats go on. The owner must wait for it.
+#[test]
+fn introducer_crash_while_receiver_blocked() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(3)?;
+    let me = join(&processes)?;
+    let theirs = me.remote("p3", shelf, ())?;
+    let x = me.remote("p1", counter, (7,))?;
+    x.ready().blocking()?;
+    wait(theirs.share_with("p2", "shelf"))?;
+    // Or p2 could not settle what it is handed, before p3 goes on.
+    until("p3 knows that p2 has it", || me.report().held.iter().all(|held| held.pins.is_empty()));
+    let blocked = theirs.send(Block(leases().silence() * 2));
+    me.call("p2", hand_on, (x.clone(),)).blocking()?.unwrap();
+    until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
+    drop(x);
+    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    processes.kill("p2")?;
+    // All the while the object is there, for p3's sake.
+    let mut over = false;
+    let blocked = std::thread::spawn(move || blocked.blocking());
+    until("p3 goes on", || {
+        over = blocked.is_finished();
+        assert!(over || holders(&me, "p1").len() == 1, "freed while p3 had it in its socket");
+        over
+    });
+    until("only p3 is listed", || holders(&me, "p1") == [["p3"]]);
+    assert_eq!(theirs.send(Use).blocking()?, Ok(8));
+    drop(theirs);
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
 /// A handler that blocks its node's thread costs the node no lease, neither as a holder nor as an owner.
 #[test]
 fn blocked_arbiter_keeps_leases() -> Result<(), Error> {
     serve_if_child(node);
     let processes = Processes::start(2)?;
     let me = join(&processes)?;
-    let theirs = me.remote("p2", shelf, ())?;
-    let (held, own) = (me.remote("p1", counter, (0,))?, me.remote("p2", counter, (0,))?);
-    theirs.send(Put(held.clone())).blocking()?;
-    until("p2 is listed", || holders(&me, "p1") == [["p2", "test"]]);
-    drop(held);
-    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    let (theirs, own) = (only_on_p2(&me)?, me.remote("p2", counter, (0,))?);
     let sessions = |node: &Node| node.report().peers.iter().map(|peer| peer.session).collect::<Vec<_>>();
     let before = sessions(&me);
     let blocked = theirs.send(Block(leases().silence() * 2));
@@ -274,11 +307,7 @@ fn holder_paused_within_grace() -> Result<(), Error> {
     serve_if_child(node);
     let mut processes = Processes::start(2)?;
     let me = join(&processes)?;
-    let theirs = me.remote("p2", shelf, ())?;
-    let x = me.remote("p1", counter, (0,))?;
-    theirs.send(Put(x.clone())).blocking()?;
-    drop(x);
-    until("only p2 is listed", || holders(&me, "p1") == [["p2"]]);
+    let theirs = only_on_p2(&me)?;
     let lapsed = || {
         let report = me.report();
         report.peers.iter().any(|peer| peer.name == "p2" && peer.lease == "lapsed")

@@ -312,6 +312,32 @@ fn a_dead_creator_stays_dead_while_its_objects_live() {
     assert!(life.forget(A));
 }
 
+/// Nothing can be said to an owner of whom only its objects are known, so that all claims to it have one
+/// position. What was introduced again after it was let go settles with the rest.
+#[test]
+fn claims_that_cannot_be_sent_settle_in_the_end() {
+    struct Unknown;
+    impl Outbox for Unknown {
+        fn enqueue(&mut self, _: NodeUid, _: Control) -> Stamp {
+            Stamp::ZERO
+        }
+    }
+    let mut life = Lifetime::new(ME, Rules::ALL);
+    let id = ObjectId { owner: C, creator: A, create_no: 1 };
+    for seq in 1..=3 {
+        let at = Stamp { session_no: 1, seq };
+        let imported = life.import(&[id], A, at, &mut Unknown).remove(0);
+        life.processed(A, at);
+        assert_eq!(life.settled_for(A), 0, "not before its owner is given up");
+        if seq < 3 {
+            life.drop_handle(imported.key, &mut Unknown);
+            life.flush_all(&mut Unknown);
+        }
+    }
+    life.give_up(C);
+    assert_eq!(life.settled_for(A), 3);
+}
+
 /// A peer that never echoes costs a bounded amount of memory.
 #[test]
 fn unechoed_beats_are_forgotten() {
@@ -377,4 +403,22 @@ fn digest_divergence_injected() {
     c.processed(ME, at(4));
     assert!(!leases.differs(&c, ME, &Heartbeat { at: 4, ..beat(&b, 3) }));
     assert_eq!(b.listed_for(C).count, 2);
+}
+
+/// A dead node does not stay in the tables for ever, nor does it come back from them.
+#[test]
+fn a_fenced_node_can_be_forgotten() {
+    let (mut leases, mut life) = owner();
+    leases.left(C);
+    let mut verdicts = Vec::new();
+    for second in (2..=60).step_by(2) {
+        verdicts.extend(tick(&mut leases, &life, seconds(second)));
+    }
+    assert!(verdicts.contains(&Verdict::Fence(A)), "{verdicts:?}");
+    assert!(life.is_held_by(A));
+    life.fence(A, &mut Nowhere::default());
+    assert!(!life.is_held_by(A) && life.is_clean());
+    leases.forget(A);
+    tick(&mut leases, &life, seconds(62));
+    assert_eq!(leases.peers().collect::<Vec<_>>(), [C]);
 }

@@ -6,7 +6,7 @@ use super::names::Names;
 use super::outcomes::Outcomes;
 use super::peer::CREDIT;
 use super::state::State;
-use super::{Inner, Node, Surroundings};
+use super::{Inner, Node, NodeClock, Surroundings};
 use crate::error::{Error, Result};
 use crate::object::{Handled, Hosted, RemoteMessage};
 use crate::registry::{Function, Messages, Method, Placement, Registry, function, method};
@@ -355,9 +355,9 @@ impl Builder {
         let (home, inbox) = Home::new();
         let home = Arc::new(home);
         let lifetime = Lifetime::new(uid, config.rules);
-        let state = State::new(name.clone(), lifetime, &config, home.clone());
-        let (started, period) = (state.started(), config.leases.heartbeat);
-        let draining = state.draining.clone();
+        let clock = NodeClock::new(&config.surroundings);
+        let state = State::new(name.clone(), lifetime, &config, clock.clone(), home.clone());
+        let (draining, period) = (state.draining.clone(), config.leases.heartbeat);
         let node = Node(Arc::new(Inner {
             name,
             uid,
@@ -368,7 +368,7 @@ impl Builder {
             transport,
             listening: OnceLock::new(),
             state: Mutex::new(state),
-            started,
+            clock,
             draining,
             open: AtomicBool::new(true),
             settled: Notify::new(),

@@ -255,9 +255,8 @@ impl Node {
             }
         }
         let position = match expected.and_then(|uid| state.peers.get_mut(&uid)) {
-            // A session that has never been used is none yet.
-            Some(peer) if peer.connections > 0 => peer.lane.hello(),
-            _ => Position::UNKNOWN,
+            Some(peer) => peer.lane.hello(),
+            None => Position::UNKNOWN,
         };
         let endpoint = self.endpoint(&state, expected, position);
         drop(state);

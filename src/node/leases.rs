@@ -20,8 +20,7 @@ const LATE: Duration = Duration::from_secs(1);
 impl Node {
     /// Time since the node has started.
     pub(crate) fn now(&self) -> Duration {
-        let inner = self.inner();
-        inner.config.surroundings.now().saturating_duration_since(inner.started)
+        self.inner().clock.now()
     }
 
     /// Ticks for as long as the node lives.
@@ -64,10 +63,7 @@ impl Node {
             return;
         }
         let now = state.now();
-        let session_no = match state.peers.get(&from) {
-            Some(peer) if !peer.lane.is_ended() => peer.lane.session_no(),
-            _ => 0,
-        };
+        let session_no = state.peers.get(&from).map_or(0, |peer| peer.lane.live_session());
         if state.leases.on_heartbeat(now, from, beat, session_no) {
             let State { leases, lifetime, .. } = &mut *state;
             if leases.differs(lifetime, from, beat) {
@@ -167,9 +163,7 @@ impl State {
         for uid in peers {
             let Some(peer) = self.peers.get(&uid) else { continue };
             let (ack, at) = (peer.lane.processed(), peer.lane.last_assigned());
-            let session_no =
-                if peer.lane.is_ended() || peer.connections == 0 { 0 } else { peer.lane.session_no() };
-            let beat = self.leases.publish(&self.lifetime, uid, session_no, ack, at);
+            let beat = self.leases.publish(&self.lifetime, uid, peer.lane.live_session(), ack, at);
             let dead = matches!(peer.link, Link::Dead(_));
             let addresses = if dead { Vec::new() } else { peer.info.addresses.clone() };
             let dials = self.lifetime.me() < uid || !self.listens;
@@ -232,11 +226,14 @@ impl State {
     /// Forgets nodes that are gone for good, once nothing hangs on them any more.
     fn forget_dead(&mut self) {
         let now = self.now();
-        let dead = |peer: &&super::peer::Peer| {
-            let uid = peer.info.uid;
-            matches!(peer.link, Link::Dead(_)) && self.leases.is_silent(now, uid) && peer.running.is_empty()
+        // Of some, nothing was ever known but what they owned or were to create.
+        let dead = |uid: &NodeUid| {
+            self.peers
+                .get(uid)
+                .is_none_or(|peer| matches!(peer.link, Link::Dead(_)) && peer.running.is_empty())
         };
-        let gone: Vec<NodeUid> = self.peers.values().filter(dead).map(|peer| peer.info.uid).collect();
+        let gone = |uid: &NodeUid| self.leases.is_silent(now, *uid) && dead(uid);
+        let gone: Vec<NodeUid> = self.leases.peers().filter(gone).collect();
         for uid in gone {
             // Handles that are dead still say whose they were.
             if !self.lifetime.forget(uid) {
@@ -249,14 +246,6 @@ impl State {
                 self.by_name.remove(&peer.info.name);
             }
             self.later(peer);
-        }
-        // Of some, nothing was ever known but what they owned or were to create.
-        let unknown = |uid: &NodeUid| !self.peers.contains_key(uid) && self.leases.is_silent(now, *uid);
-        let unknown: Vec<NodeUid> = self.leases.peers().filter(unknown).collect();
-        for uid in unknown {
-            if self.lifetime.forget(uid) {
-                self.leases.forget(uid);
-            }
         }
     }
 }

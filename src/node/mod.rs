@@ -45,9 +45,9 @@ pub(crate) use objects::{Entry, Waiter};
 pub(crate) use outgoing::{Ask, Message, MessageSource, MessageTarget};
 pub use report::{HeldReport, NodeReport, ObjectReport, PeerReport};
 pub use shutdown::{Leak, ShutdownReport};
-pub(crate) use surroundings::Surroundings;
 #[cfg(feature = "launch")]
 pub(crate) use surroundings::random_bytes;
+pub(crate) use surroundings::{NodeClock, Surroundings};
 
 use crate::cluster::{Peer, Rank};
 use crate::error::{Error, Result};
@@ -74,7 +74,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::Instant;
 use trace::Traced;
 use tracing::Span;
 
@@ -99,8 +98,7 @@ pub(crate) struct Inner {
     state: Mutex<State>,
     /// Whether connections are to say that they have nothing unread.
     pub(crate) draining: Arc<AtomicBool>,
-    /// When it has started: what its lease clock counts from.
-    pub(crate) started: Instant,
+    pub(crate) clock: NodeClock,
     /// Told when a peer has settled more, if anybody waits for that.
     pub(crate) settled: Notify,
     /// How many wait for it.
@@ -372,9 +370,10 @@ impl Node {
                 let home = Arc::new(home);
                 let uid = NodeUid(0);
                 let (lifetime, config) = (Lifetime::new(uid, Rules::ALL), Config::default());
-                let mut state = State::new("nowhere".into(), lifetime, &config, home.clone());
+                let clock = NodeClock::new(&config.surroundings);
+                let mut state = State::new("nowhere".into(), lifetime, &config, clock.clone(), home.clone());
                 state.phase = Phase::Closed;
-                let (started, draining) = (state.started(), state.draining.clone());
+                let draining = state.draining.clone();
                 Node(Arc::new(Inner {
                     draining,
                     name: "nowhere".into(),
@@ -386,7 +385,7 @@ impl Node {
                     transport: Arc::new(crate::transport::Network::new()),
                     listening: OnceLock::new(),
                     state: Mutex::new(state),
-                    started,
+                    clock,
                     open: AtomicBool::new(false),
                     settled: Notify::new(),
                     confirming: AtomicUsize::new(0),

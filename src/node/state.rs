@@ -3,7 +3,7 @@
 //! No user code runs under the lock: what may run some (dropping a handle, waking a caller, a
 //! handler) is put off with [`State::after`] until the lock is released.
 
-use super::Surroundings;
+use super::NodeClock;
 use super::builder::Config;
 use super::calls::{ByNumber, PendingCall};
 use super::events::{NodeEvent, Watcher};
@@ -27,7 +27,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 /// How far a node's life has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +77,7 @@ pub(crate) struct State {
     pub(crate) listens: bool,
     /// How often the tables of two nodes were found to differ.
     pub(crate) divergences: u64,
-    started: Instant,
-    surroundings: Surroundings,
+    clock: NodeClock,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
     after: Vec<After>,
@@ -88,8 +86,14 @@ pub(crate) struct State {
 
 impl State {
     /// The state of a node that has just started.
-    pub(crate) fn new(name: String, lifetime: Lifetime, config: &Config, home: Arc<Home>) -> State {
-        let (rules, surroundings) = (config.rules, config.surroundings.clone());
+    pub(crate) fn new(
+        name: String,
+        lifetime: Lifetime,
+        config: &Config,
+        clock: NodeClock,
+        home: Arc<Home>,
+    ) -> State {
+        let rules = config.rules;
         let leases = Leases::new(lifetime.me(), rules, config.leases, Duration::ZERO);
         State {
             name,
@@ -114,8 +118,7 @@ impl State {
             looking: false,
             listens: config.listen.is_some() || config.advertise.is_some(),
             divergences: 0,
-            started: surroundings.now(),
-            surroundings,
+            clock,
             to_dial: Vec::new(),
             after: Vec::new(),
             home,
@@ -134,14 +137,9 @@ impl State {
         }
     }
 
-    /// When the node has started.
-    pub(crate) fn started(&self) -> Instant {
-        self.started
-    }
-
     /// Time since the node has started.
     pub(crate) fn now(&self) -> Duration {
-        self.surroundings.now().saturating_duration_since(self.started)
+        self.clock.now()
     }
 
     /// The connection to `uid` is to say that it has nothing unread.

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::testkit::Simulated;
 #[cfg(feature = "testkit")]
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Where a node's randomness and time come from, and whether it may start threads.
@@ -43,6 +44,25 @@ impl Surroundings {
     /// Whether threads may be started: otherwise what would have run there runs where the node lives.
     pub(crate) fn has_threads(&self) -> bool {
         matches!(self, Surroundings::System)
+    }
+}
+
+/// A node's time, from its start; what its leases go by.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeClock {
+    surroundings: Surroundings,
+    started: Instant,
+}
+
+impl NodeClock {
+    /// A clock that starts now.
+    pub(crate) fn new(surroundings: &Surroundings) -> NodeClock {
+        NodeClock { surroundings: surroundings.clone(), started: surroundings.now() }
+    }
+
+    /// Time since the start.
+    pub(crate) fn now(&self) -> Duration {
+        self.surroundings.now().saturating_duration_since(self.started)
     }
 }
 

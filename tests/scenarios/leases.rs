@@ -29,6 +29,15 @@ fn peer<'a>(report: &'a NodeReport, name: &str) -> anyhow::Result<&'a rref::Peer
     there(report.peers.iter().find(|peer| peer.name == name))
 }
 
+/// A shelf at `owner`, which has one reference, and another one for `user`.
+async fn shelf_of(owner: &Node, user: &Node) -> rref::Result<(RRef<Shelf>, RRef<Shelf>)> {
+    let shelf = owner.host(Shelf::default())?;
+    shelf.share_with(user.name(), "shelf").await?;
+    let theirs = user.shared("shelf").await?;
+    user.unregister_name("shelf");
+    Ok((shelf, theirs))
+}
+
 /// A counter at `b` that `a` has made and put on a shelf at `c`, and `a` has let go of.
 async fn on_c(a: &Node, b: &Node) -> anyhow::Result<RRef<Shelf>> {
     let shelf = a.remote("c", shelf, ())?;
@@ -82,10 +91,7 @@ fn introducer_crash_after_send() {
     bare::<3>(
         |builder| builder,
         async |[a, b, c], cluster| {
-            let shelf = c.host(Shelf::default())?;
-            shelf.share_with("a", "shelf").await?;
-            let theirs = a.shared::<Shelf>("shelf").await?;
-            a.unregister_name("shelf");
+            let (shelf, theirs) = shelf_of(&c, &a).await?;
             let x = a.remote("b", counter, (7,))?;
             x.ready().await?;
             slow_down(&cluster, "c", "b").await;
@@ -203,10 +209,7 @@ fn receiver_cut_off_from_owner_for_good() {
     bare::<3>(
         |builder| builder,
         async |[a, b, c], cluster| {
-            let shelf = c.host(Shelf::default())?;
-            shelf.share_with("a", "shelf").await?;
-            let theirs = a.shared::<Shelf>("shelf").await?;
-            a.unregister_name("shelf");
+            let (shelf, theirs) = shelf_of(&c, &a).await?;
             let x = a.remote("b", counter, (7,))?;
             x.ready().await?;
             for (from, to) in [("b", "c"), ("c", "b")] {
@@ -230,6 +233,41 @@ fn receiver_cut_off_from_owner_for_good() {
             assert_eq!(y.send(Add(1)).await?, 2);
             drop((x, y, shelf));
             assert_no_leaks(&[&a, &b, &c]).await;
+            Ok(())
+        },
+    );
+}
+
+/// A reference to an object of a node that is dead, and forgotten by the receiver: it breaks like any other,
+/// and nobody keeps anything for it.
+#[test]
+fn reference_to_a_forgotten_owner() {
+    bare::<3>(
+        |builder| builder,
+        async |[a, b, c], cluster| {
+            let (shelf, theirs) = shelf_of(&c, &a).await?;
+            let x = a.remote("b", counter, (7,))?;
+            x.ready().await?;
+            // a does not see that b is gone, and has more patience than c.
+            cluster.skew_clock("a", -200_000);
+            for (from, to) in [("a", "b"), ("b", "a")] {
+                cluster.partition_oneway([from], [to]);
+            }
+            drop(b);
+            cluster.crash("b");
+            let forgotten = || peer(&c.report(), "b").is_err();
+            assert!(cluster.run_until(forgotten, long()).await, "{}", c.report());
+            theirs.send(Put(x.clone())).await?;
+            drop((x, theirs));
+            let broken = || c.report().held.iter().all(|held| held.broken.is_some());
+            assert!(!broken(), "it is known to be dead already: {}", c.report());
+            assert!(cluster.run_until(broken, long()).await, "{}", c.report());
+            assert!(cluster.run_until(|| a.report().held.is_empty(), long()).await, "{}", a.report());
+            let x = there(shelf.send(Take).await?)?;
+            let error = x.send(Add(1)).await;
+            assert!(matches!(error, Err(Error::Unreachable { .. } | Error::Broken(_))), "{error:?}");
+            drop((x, shelf));
+            assert_no_leaks(&[&a, &c]).await;
             Ok(())
         },
     );

@@ -49,6 +49,30 @@
 //!
 //! After either, the next contact is a reset by itself, since the lane says so in its Hello.
 //!
+//! ```
+//! use rref_core::lease::{LeaseSettings, Leases, Reader, Verdict};
+//! use rref_core::lifetime::Lifetime;
+//! use rref_core::{NodeUid, Rules};
+//! use std::time::Duration;
+//!
+//! let (me, holder) = (NodeUid(1), NodeUid(2));
+//! let mut tables = Lifetime::new(me, Rules::ALL);
+//! let object = tables.on_create(holder, 1)?;
+//! tables.created(object);
+//!
+//! let mut leases = Leases::new(me, Rules::ALL, LeaseSettings::default(), Duration::ZERO);
+//! let mut verdicts = Vec::new();
+//! for second in (2..=62).step_by(2) {
+//!     leases.tick(Duration::from_secs(second), &tables);
+//!     verdicts.extend(leases.advance(&tables));
+//!     leases.reader_drained(Reader::Keeper);
+//!     verdicts.extend(leases.advance(&tables));
+//! }
+//! // Its clock started with the first tick that found it in the tables.
+//! assert_eq!(verdicts, [Verdict::Lapsed(holder), Verdict::Fence(holder)]);
+//! # Ok::<(), rref_core::lifetime::ProtocolError>(())
+//! ```
+//!
 //! This module knows time, identities and verdicts. It must not know frames' bytes, handles or
 //! connections; it asks [`Lifetime`] what hangs on a peer.
 //!

@@ -96,7 +96,8 @@ impl Lifetime {
     pub fn is_held_by(&self, peer: NodeUid) -> bool {
         let known = self.peers.get(&peer);
         known.is_some_and(|known| known.listed.count > 0 || !known.pins.is_empty())
-            || self.owned.of(self.me, peer).any(|(_, entry)| entry.state == State::Expected)
+            // Expected numbers are above all others.
+            || self.owned.latest_of(self.me, peer).is_some_and(|entry| entry.state == State::Expected)
     }
 
     /// Whether anything here depends on the peer as an owner: an entry, or an introduction that settles
@@ -112,7 +113,7 @@ impl Lifetime {
     ///
     /// Up to where it has created objects here is kept: that tells a freed one from one to come.
     pub fn forget(&mut self, peer: NodeUid) -> bool {
-        if self.is_held_by(peer) || self.depends_on(peer) || self.owned.creators().any(|node| node == peer) {
+        if self.is_held_by(peer) || self.depends_on(peer) || self.owned.latest_of(self.me, peer).is_some() {
             return false;
         }
         let unsettled = self.peers.get(&peer).is_some_and(|known| !known.unsettled.is_empty());
@@ -125,11 +126,16 @@ impl Lifetime {
         true
     }
 
-    /// Every node that these tables know of: those we have met, and the creators of expected objects.
-    /// Their lease clocks run.
+    /// Every node that something here depends on, as a holder, an owner or the creator of an expected
+    /// object: their lease clocks must run. Some come more than once.
     pub fn mentioned(&self) -> impl Iterator<Item = NodeUid> {
         let me = self.me;
-        let all = self.peers.keys().copied().chain(self.owned.creators()).chain(self.held.owners());
+        let holders = self.peers.iter().filter(|(_, peer)| peer.listed.count > 0 || !peer.pins.is_empty());
+        let claimed =
+            self.peers.iter().filter(|(_, peer)| !peer.waiting.is_empty() || !peer.queued.is_empty());
+        let creators = self.owned.latest().filter(|(_, entry)| entry.state == State::Expected);
+        let peers = holders.chain(claimed).map(|(node, _)| *node);
+        let all = peers.chain(creators.map(|(creator, _)| creator)).chain(self.held.owners());
         all.filter(move |node| *node != me)
     }
 

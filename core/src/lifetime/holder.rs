@@ -236,7 +236,8 @@ impl Lifetime {
                 peer.said = peer.said.max(at);
                 for &id in some {
                     self.entry(id, Standing::Awaiting(at));
-                    self.peer(owner).waiting.insert((at, id), Vec::new());
+                    // Claims to an owner that nobody has told of share one position.
+                    self.peer(owner).waiting.entry((at, id)).or_default();
                 }
             }
         }

@@ -72,9 +72,14 @@ impl<T> Table<T> {
         group.map(move |(&create_no, value)| (ObjectId { owner, creator, create_no }, value))
     }
 
-    /// The creators that occur, each once or more.
-    pub(super) fn creators(&self) -> impl Iterator<Item = NodeUid> {
-        self.groups.keys().map(|(_, creator)| *creator)
+    /// The latest entry of each group, with its creator.
+    pub(super) fn latest(&self) -> impl Iterator<Item = (NodeUid, &T)> {
+        self.groups.iter().filter_map(|((_, creator), group)| Some((*creator, group.last_key_value()?.1)))
+    }
+
+    /// The latest entry of one group.
+    pub(super) fn latest_of(&self, owner: NodeUid, creator: NodeUid) -> Option<&T> {
+        Some(self.groups.get(&(owner, creator))?.last_key_value()?.1)
     }
 
     /// The owners that occur, each once or more.

@@ -7,6 +7,9 @@
 //! A side that cannot go on with its session (it was fenced, gave the other up, or ran full) says
 //! `recv_next` 0, which asks for a reset. A HelloAck that is lost does no harm: the next Hello speaks of
 //! a session that the other side has left, and that is a reset too.
+//!
+//! An answer belongs to the connection it came on: if another one has been accepted since the Hello, the
+//! answer must be dropped with its connection.
 
 use super::lane::Lane;
 use super::terms::{LaneError, Resume};
@@ -27,6 +30,24 @@ impl Position {
 }
 
 /// How a session goes on over a new connection.
+///
+/// ```
+/// use rref_core::Rules;
+/// use rref_core::session::{Lane, LaneLimits, Meeting};
+///
+/// let mut dials: Lane<&str> = Lane::new(Rules::ALL, LaneLimits::default());
+/// let mut answers: Lane<&str> = Lane::new(Rules::ALL, LaneLimits::default());
+/// let (met, position) = answers.hello_arrived(dials.hello())?;
+/// assert!(matches!(met, Meeting::Resumed(_)));
+/// assert!(matches!(dials.answer_arrived(position)?, Meeting::Resumed(_)));
+///
+/// // The session cannot go on, whatever the reason: the next connection begins another one.
+/// dials.end_session();
+/// let (met, position) = answers.hello_arrived(dials.hello())?;
+/// assert!(matches!(met, Meeting::Reset { session_no: 2, .. }));
+/// assert!(matches!(dials.answer_arrived(position)?, Meeting::Reset { session_no: 2, .. }));
+/// # Ok::<(), rref_core::session::LaneError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// As if the old connection had not broken.

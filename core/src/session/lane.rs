@@ -103,6 +103,12 @@ impl<F> Lane<F> {
         self.rules
     }
 
+    /// The session that heartbeats speak of; 0 while there is none: before the first connection, and once
+    /// it has ended.
+    pub fn live_session(&self) -> u32 {
+        if self.met && !self.ended { self.session_no } else { 0 }
+    }
+
     /// Whether there has been a connection with the peer.
     pub(super) fn has_met(&self) -> bool {
         self.met

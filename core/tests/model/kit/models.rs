@@ -135,15 +135,14 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         (
             Setup {
                 timed: true,
-                ttl: pick(2, 3).into(),
-                skew: pick(0, 1).into(),
+
                 ordered_ticks: !large,
                 slow_mail: true,
-                mail_waits: pick(4, 5).into(),
+                mail_waits: 4,
                 nodes: 2,
                 blockers: vec![0],
-                longest_block: pick(4, 5).into(),
-                runs: pick(5, 7).into(),
+                longest_block: 4,
+                runs: 5,
                 budget: Budget { blocks: 1, ..budget.clone() },
                 ..base("M4 owner blocked")
             },
@@ -264,7 +263,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 cuts: vec![(0, 1)],
-                budget: Budget { gives: pick(1, 3), cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 2), cuts: 1, ..budget.clone() },
                 ..base("M6 fence and return")
             },
             vec![Hit::Fence, Hit::Reset, Hit::Relisted, Hit::GiveUp],
@@ -299,7 +298,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 start: vec![(2, 0), (1, 2)],
                 nested: Some((ObjectId { owner: uid(2), creator: uid(1), create_no: 1 }, 0)),
-                budget: Budget { gives: pick(1, 4), ..budget.clone() },
+                budget: Budget { gives: pick(1, 3), ..budget.clone() },
                 ..base("M7 nested")
             },
             vec![],
@@ -311,7 +310,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 ordered_ticks: false,
                 start: if large { vec![(1, 0)] } else { vec![(2, 0)] },
                 cuts: vec![(0, 2)],
-                budget: Budget { gives: pick(0, 2), cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(0, 1), cuts: 1, ..budget.clone() },
                 ..base("M8 one way")
             },
             vec![Hit::GiveUp],
