@@ -1,19 +1,27 @@
-//! Real processes that are killed, stopped and blocked: what leases make of it.
+//! Real processes that are killed, stopped, blocked and cut off: what leases and sessions make of it.
 //!
 //! With leases of a tenth of their usual length, since these clocks cannot be made to jump.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+mod stock;
+
 use rref::prelude::*;
 use rref::testkit::processes::{Processes, serve_if_child};
+use rref::transport::{BoxFuture, Listener, Stream, Tcp, Transport};
 use rref::{Gone, LeaseSettings};
+use std::io;
+use std::net::Shutdown;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
 
 /// How long anything here may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// All but one: on a machine that is busy with other tests, a process may well say nothing for half a second.
 fn leases() -> LeaseSettings {
-    LeaseSettings::shortened(10)
+    LeaseSettings { suspect_after: Duration::from_secs(6), ..LeaseSettings::shortened(10) }
 }
 
 #[derive(Serialize, Deserialize, Message)]
@@ -136,7 +144,7 @@ fn let_go() {
 }
 
 fn node(name: &str) -> Builder {
-    Node::builder(name)
+    stock::register(Node::builder(name))
         .leases(leases())
         .default_timeout(PATIENCE)
         .register::<Counter>()
@@ -292,6 +300,8 @@ fn blocked_arbiter_keeps_leases() -> Result<(), Error> {
         assert_eq!(holders(&me, "p1"), [["p2"]]);
         blocked.is_finished()
     });
+    // Nor was it suspected: it is busy, not silent.
+    blocked.join().unwrap()?;
     // Nothing was fenced, given up or begun anew.
     assert_eq!(sessions(&me), before);
     assert_eq!(theirs.send(Use).blocking()?, Ok(1));
@@ -350,6 +360,155 @@ fn holder_paused_beyond() -> Result<(), Error> {
     assert!(theirs.send(Take).blocking()?.is_some());
     assert_eq!(theirs.send(Use).blocking()?, Ok(11));
     drop((theirs, shared));
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
+/// The name of a process that is stopped goes to a newcomer, after a silence; and the old one, when it
+/// goes on, has to leave.
+#[test]
+fn a_newcomer_takes_the_name_of_a_stopped_process() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(2)?;
+    let me = join(&processes)?;
+    let theirs = me.remote("p2", shelf, ())?;
+    theirs.ready().blocking()?;
+    processes.stop("p2")?;
+    let mut newcomer = None;
+    until("the name is given away", || {
+        newcomer = node("p2").listen("127.0.0.1:0").insecure().join(processes.address()).spawn().ok();
+        newcomer.is_some()
+    });
+    let newcomer = newcomer.unwrap();
+    let error = theirs.send(Take).blocking().err();
+    let lost = |error: &Error| {
+        matches!(error, Error::OutcomeUnknown { .. } | Error::Unreachable { .. } | Error::OwnerDied { .. })
+    };
+    assert!(error.as_ref().is_some_and(lost), "{error:?}");
+    until("the name leads to the newcomer", || {
+        me.remote("p2", counter, (0,))
+            .is_ok_and(|counter| counter.ready().blocking().is_ok() && counter.id().owner == newcomer.uid())
+    });
+    processes.resume("p2")?;
+    let old = theirs.id().owner;
+    let gone = || me.report().peers.iter().all(|peer| peer.uid != old || peer.link.starts_with("dead"));
+    until("the old one has left", gone);
+    drop(theirs);
+    until("nothing is left", || me.report().held.is_empty() && newcomer.report().objects.is_empty());
+    Ok(())
+}
+
+/// TCP whose connections can be cut, all at once, with whatever is under way in them.
+#[derive(Clone, Default)]
+struct Cuttable(Arc<Mutex<Vec<std::net::TcpStream>>>);
+
+impl Cuttable {
+    /// Cuts all there are, and says how many.
+    fn cut(&self) -> usize {
+        let open = std::mem::take(&mut *self.0.lock().unwrap());
+        // One that has ended by itself needs no more.
+        open.iter().filter(|stream| stream.shutdown(Shutdown::Both).is_ok()).count()
+    }
+
+    fn add(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
+        let stream = stream.into_std()?;
+        self.0.lock().unwrap().push(stream.try_clone()?);
+        Ok(Box::new(TcpStream::from_std(stream)?))
+    }
+}
+
+struct Accepting {
+    listener: TcpListener,
+    connections: Cuttable,
+}
+
+impl Listener for Accepting {
+    fn address(&self) -> String {
+        self.listener.local_addr().map(|address| address.to_string()).unwrap_or_default()
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Stream>, String)>> {
+        Box::pin(async move {
+            let (stream, from) = self.listener.accept().await?;
+            Ok((self.connections.add(stream)?, from.to_string()))
+        })
+    }
+}
+
+impl Transport for Cuttable {
+    fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move { self.add(TcpStream::connect(address).await?) })
+    }
+
+    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
+        Box::pin(async move {
+            let failed = |error: io::Error| Error::Config(error.to_string());
+            let (listener, connections) = (TcpListener::bind(address).await.map_err(failed)?, self.clone());
+            Ok(Box::new(Accepting { listener, connections }) as Box<dyn Listener>)
+        })
+    }
+
+    fn is_local(&self, address: &str) -> bool {
+        Tcp.is_local(address)
+    }
+}
+
+/// A thousand times all connections to another process are cut in the middle of calls in both directions:
+/// each call runs exactly once and in its turn, and no session is lost.
+#[test]
+fn a_thousand_reconnects() -> Result<(), Error> {
+    serve_if_child(node);
+    let processes = Processes::start(1)?;
+    let connections = Cuttable::default();
+    let me = processes.join(node("test").transport(connections.clone()))?;
+    let there = me.remote("p1", counter, (0,))?;
+    let back = me.host(Counter(0))?;
+    let theirs = me.remote("p1", shelf, ())?;
+    theirs.send(Put(back.clone())).blocking()?;
+    let session = me.report().peers[0].session;
+    let (mut cuts, mut round, mut sum) = (0, 0, 0);
+    while cuts < 1000 {
+        round += 1;
+        let calls: Vec<_> = (0..8).map(|_| there.send(Add(1))).collect();
+        let used = theirs.send(Use);
+        cuts += usize::from(connections.cut() > 0);
+        for call in calls {
+            sum += 1;
+            assert_eq!(call.blocking()?, sum, "in round {round}");
+        }
+        assert_eq!(used.blocking()?, Ok(round), "in round {round}");
+    }
+    assert_eq!(me.report().peers[0].session, session);
+    drop((there, back, theirs));
+    processes.assert_no_leaks(&me);
+    Ok(())
+}
+
+/// A process holds a million references, and is killed: all the objects are freed, once its lease is over.
+/// Catches: anything forgotten among so many, and a fence that blocks its node for longer than leases last.
+#[test]
+fn killed_holder_of_a_million() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(3)?;
+    let me = join(&processes)?;
+    let stock = me.remote("p1", stock::stock, ())?;
+    let hoard = me.remote("p2", stock::hoard, (stock.clone(),))?;
+    hoard.ready().timeout(PATIENCE).blocking()?;
+    stock.send(stock::Forget).blocking()?;
+    let held = me.call("p2", stock::held_here, ()).blocking()?;
+    assert_eq!(held, Ok((stock::OBJECTS, (stock::OBJECTS * stock::COPIES) as u64)));
+    // What a third process holds at the same owner is none of this.
+    let kept = me.remote("p1", counter, (0,))?;
+    let theirs = me.remote("p3", shelf, ())?;
+    theirs.send(Put(kept.clone())).blocking()?;
+    let before = me.call("p1", stock::holders_here, ()).blocking()?.unwrap();
+    assert_eq!(before.iter().filter(|holders| **holders == ["p2"]).count(), stock::OBJECTS);
+    processes.kill("p2")?;
+    let listed = || me.call("p1", stock::holders_here, ()).blocking().unwrap().unwrap();
+    until("all is freed", || listed().len() == 2);
+    assert_eq!(theirs.send(Use).blocking()?, Ok(1));
+    assert_eq!(holders(&me, "p1"), [["p3", "test"]]);
+    drop((stock, hoard, kept, theirs));
     processes.assert_no_leaks(&me);
     Ok(())
 }

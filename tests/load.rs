@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails may panic")]
 
+mod stock;
+
 use rref::launch::{self, Cluster};
 use rref::prelude::*;
 use std::cell::Cell;
@@ -14,30 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
+use stock::*;
+
 /// How long anything here may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an error inside of a function looks like to its caller.
-type Told = String;
-
-fn told(error: Error) -> Told {
-    error.to_string()
-}
-
-fn current() -> Result<Node, Told> {
-    Node::current().ok_or_else(|| "there is no current node".to_string())
-}
-
 fn node(name: &str) -> Builder {
-    Node::builder(name)
-        .register::<Stock>()
-        .register::<Hoard>()
+    stock::register(Node::builder(name))
         .register::<Consumer>()
         .register::<Latch>()
-        .function(stock)
-        .function(hoard)
-        .function(held_here)
-        .function(holders_here)
         .function(holders_at)
         .function(queued_at)
         .function(queued_here)
@@ -61,17 +48,6 @@ async fn end(cluster: Cluster) {
     assert!(report.complete);
 }
 
-/// Foreign objects that are held here, and handles of them.
-fn held_here() -> Result<(usize, u64), Told> {
-    let held = current()?.report().held;
-    Ok((held.len(), held.iter().map(|held| held.handles).sum()))
-}
-
-/// The holders of each object that lives here.
-fn holders_here() -> Result<Vec<Vec<String>>, Told> {
-    Ok(current()?.report().objects.into_iter().map(|object| object.holders).collect())
-}
-
 /// The same at `peer`.
 async fn holders_at(peer: String) -> Result<Vec<Vec<String>>, Told> {
     current()?.call(peer, holders_here, ()).await.map_err(told)?
@@ -82,100 +58,6 @@ fn number(n: u64) -> u64 {
 }
 
 // A million handles.
-
-const OBJECTS: usize = 65_536;
-/// Handles of each: 2^20 in all.
-const COPIES: usize = 16;
-/// References that travel in one message.
-const PAGE: usize = 256;
-
-/// Many numbers.
-#[derive(Object)]
-#[object(messages(Page, Forget))]
-struct Stock(Vec<RRef<u64>>);
-
-impl Actor for Stock {
-    type Context = Context<Self>;
-}
-
-async fn stock() -> Result<Stock, Told> {
-    let node = current()?;
-    let numbers: Vec<_> =
-        (0..OBJECTS as u64).map(|n| node.host(n)).collect::<Result<_, _>>().map_err(told)?;
-    // One that is still being made is not freed before it is there.
-    for number in &numbers {
-        number.ready().await.map_err(told)?;
-    }
-    Ok(Stock(numbers))
-}
-
-#[derive(Serialize, Deserialize, Message)]
-#[rtype(result = "Vec<RRef<u64>>")]
-struct Page(usize);
-
-impl Handler<Page> for Stock {
-    type Result = Vec<RRef<u64>>;
-
-    fn handle(&mut self, Page(page): Page, _: &mut Self::Context) -> Self::Result {
-        self.0.chunks(PAGE).nth(page).unwrap_or_default().to_vec()
-    }
-}
-
-/// Lets go of all numbers, which live on only where others hold them.
-#[derive(Serialize, Deserialize, Message)]
-#[rtype(result = "()")]
-struct Forget;
-
-impl Handler<Forget> for Stock {
-    type Result = ();
-
-    fn handle(&mut self, _: Forget, _: &mut Self::Context) {
-        self.0.clear();
-    }
-}
-
-/// Handles of all numbers, many times over. Each has been sent, and is counted, by itself.
-#[derive(Object)]
-#[object(messages(LetGo))]
-struct Hoard(Vec<RRef<u64>>);
-
-impl Actor for Hoard {
-    type Context = Context<Self>;
-}
-
-async fn hoard(stock: RRef<Stock>) -> Result<Hoard, Told> {
-    let mut handles = Vec::with_capacity(OBJECTS * COPIES);
-    for _ in 0..COPIES {
-        let pages: Vec<_> = (0..OBJECTS / PAGE).map(|page| stock.send(Page(page))).collect();
-        for page in pages {
-            handles.extend(page.await.map_err(told)?);
-        }
-    }
-    Ok(Hoard(handles))
-}
-
-/// Drops all at once. Gives how many there were, how many frames that took, and how many objects the
-/// owner then had.
-#[derive(Serialize, Deserialize, Message)]
-#[rtype(result = "Result<(usize, u64, usize), Told>")]
-struct LetGo;
-
-impl Handler<LetGo> for Hoard {
-    type Result = ResponseFuture<Result<(usize, u64, usize), Told>>;
-
-    fn handle(&mut self, _: LetGo, _: &mut Self::Context) -> Self::Result {
-        let handles = std::mem::take(&mut self.0);
-        Box::pin(async move {
-            let node = current()?;
-            let frames = || node.report().peers.iter().map(|peer| peer.frames_sent).sum::<u64>();
-            let (count, before) = (handles.len(), frames());
-            drop(handles);
-            // Comes after all releases: their lane is in order.
-            let left = node.call("worker1", holders_here, ()).await.map_err(told)??;
-            Ok((count, frames() - before, left.len()))
-        })
-    }
-}
 
 /// One process holds a million handles of another's objects and drops them at once. Catches: a frame for
 /// each handle or each object, and anything that is forgotten among so many.

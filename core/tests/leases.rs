@@ -43,13 +43,14 @@ fn beat(from: NodeUid) -> Heartbeat {
     Heartbeat { uid: from, session_no: 1, nonce: 1, ..Heartbeat::default() }
 }
 
-/// A tick, with everything drained.
+/// A tick, with everything drained. Suspicions, which end nothing, are left out.
 fn tick(leases: &mut Leases, life: &Lifetime, now: Duration) -> Vec<Verdict> {
     leases.tick(now, life);
     let mut verdicts = leases.advance(life);
     let behind: Vec<Reader> = leases.behind().collect();
     behind.into_iter().for_each(|reader| leases.reader_drained(reader));
     verdicts.extend(leases.advance(life));
+    verdicts.retain(|verdict| !matches!(verdict, Verdict::Suspected(..)));
     verdicts
 }
 
@@ -60,9 +61,11 @@ fn settings_name_the_rule_they_break() {
     assert_eq!(LeaseSettings::shortened(100).check(), Ok(()));
     assert_eq!(LeaseSettings::shortened(0), good);
     let slow = LeaseSettings { heartbeat: seconds(15), ..good };
+    let hasty = LeaseSettings { suspect_after: seconds(3), ..good };
     let resume = LeaseSettings { resume_window: seconds(16), ..good };
     let chain = LeaseSettings { crashes: 5, ..good };
     assert!(matches!(slow.check(), Err(LeaseSettingsError::HeartbeatTooSlow { .. })));
+    assert!(matches!(hasty.check(), Err(LeaseSettingsError::SuspectsTooSoon { .. })));
     assert!(matches!(resume.check(), Err(LeaseSettingsError::ShorterThanResume { .. })));
     assert!(matches!(chain.check(), Err(LeaseSettingsError::ShorterThanChain { .. })));
     assert!(resume.check().unwrap_err().to_string().contains("TTL + grace >= 4 x resume window"));

@@ -14,7 +14,7 @@ use crate::transport::{Tcp, Transport};
 use actix::Handler;
 use rref_core::lease::LeaseSettings;
 use rref_core::lifetime::Lifetime;
-use rref_core::session::Credit;
+use rref_core::session::{Credit, LaneLimits};
 use rref_core::wire::{Limits, Token};
 use rref_core::{NodeUid, Rules};
 use std::borrow::Cow;
@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+
+/// The smallest resend buffer that is of use.
+const LEAST_RESEND_BUFFER: usize = 64 << 10;
 
 /// Settings that stay as they are while a node lives.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) join_deadline: Duration,
     pub(crate) default_timeout: Duration,
     pub(crate) credit: Credit,
+    /// Bytes kept for each peer until it has acknowledged them.
+    pub(crate) resend_buffer: usize,
     pub(crate) shutdown_deadline: Duration,
     pub(crate) leases: LeaseSettings,
     pub(crate) token: Token,
@@ -53,6 +58,7 @@ impl Default for Config {
             join_deadline: Duration::from_secs(30),
             default_timeout: Duration::from_secs(60),
             credit: CREDIT,
+            resend_buffer: LaneLimits::default().resend_limit,
             shutdown_deadline: Duration::from_secs(5),
             leases: LeaseSettings::default(),
             token: Token::NONE,
@@ -303,6 +309,17 @@ impl Builder {
         self
     }
 
+    /// How many bytes this node keeps for each other node until that one has acknowledged them. Default
+    /// 64 MiB, at least 64 KiB.
+    ///
+    /// Calls take up to half of it, and wait for room; what the protocol itself has to say never waits.
+    /// Should that fill it, the session begins anew, rather than memory grow: calls under way end with
+    /// [`Error::OutcomeUnknown`], and no reference is lost.
+    pub fn resend_buffer(mut self, bytes: usize) -> Self {
+        self.config.resend_buffer = bytes;
+        self
+    }
+
     /// How long leases last: how soon what a crashed node held is freed, and for how long a node may be
     /// out of reach without losing what it holds. All nodes of a cluster should use the same. Default: see
     /// [`LeaseSettings`].
@@ -434,6 +451,12 @@ impl Builder {
         }
         if let Some(mistake) = self.registry.mistakes.first() {
             return Err(Error::Config(format!("cannot register {mistake}")));
+        }
+        if self.config.resend_buffer < LEAST_RESEND_BUFFER {
+            let given = self.config.resend_buffer;
+            return Err(Error::Config(format!(
+                "a resend buffer of {given} bytes: give {LEAST_RESEND_BUFFER} or more"
+            )));
         }
         if let Err(error) = self.config.leases.check() {
             return Err(Error::Config(format!("leases: {error}")));

@@ -6,7 +6,7 @@ use super::Node;
 use super::connection::{Connection, Ended};
 use super::events::NodeEvent;
 use super::keeper::Command;
-use super::peer::{Link, Peer, SUSPECT_AFTER};
+use super::peer::{Link, Peer};
 use super::session::Side;
 use super::state::{Phase, State};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::transport::{Listener, Portable, Stream};
 use bytes::{Buf, BytesMut};
 use rref_core::NodeUid;
 use rref_core::lease::Reader;
-use rref_core::session::{Credit, LaneError, LaneLimits, Position};
+use rref_core::session::{Credit, LaneError, Position};
 use rref_core::wire::{Channel, Endpoint, Hello, HelloAck, PROTOCOL_VERSION, PeerInfo, RejectReason};
 use std::io;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ impl Node {
     /// Dials until there is a connection, or the peer is known to be dead.
     async fn dial(&self, uid: NodeUid) {
         let begun = Instant::now();
+        let suspect_after = self.inner().config.leases.suspect_after;
         let mut disputed = None;
         let mut pause = PAUSE.0;
         loop {
@@ -102,8 +103,8 @@ impl Node {
                         // to be given up has lost it. But who has not seen that the holder is dead, and
                         // that this node has its name now, needs a moment to find out.
                         let since: &mut Instant = disputed.get_or_insert_with(Instant::now);
-                        let found_out = holder == uid || since.elapsed() >= SUSPECT_AFTER;
-                        let returning = begun.elapsed() >= SUSPECT_AFTER && self.lock().has_met(uid);
+                        let found_out = holder == uid || since.elapsed() >= suspect_after;
+                        let returning = begun.elapsed() >= suspect_after && self.lock().has_met(uid);
                         if found_out && (holder < self.uid() || returning) {
                             return self.lose_name(holder);
                         }
@@ -122,7 +123,7 @@ impl Node {
             if refused {
                 return self.give_up(uid, reason);
             }
-            if begun.elapsed() >= SUSPECT_AFTER {
+            if begun.elapsed() >= suspect_after {
                 self.suspect(uid, &reason);
             }
             sleep(pause).await;
@@ -156,6 +157,7 @@ impl Node {
         state.announce(NodeEvent::PeerSuspect { name: name.clone(), uid, reason: reason.to_string() });
         tracing::warn!("`{name}` cannot be reached: {reason}; its calls fail until it returns");
         state.suspend_calls(uid, reason);
+        state.inherit_name(&name);
         drop(state);
         self.inner().peers_changed.notify_waiters();
     }
@@ -281,7 +283,7 @@ impl Node {
             ttl_ms: config.leases.ttl.as_millis().try_into().unwrap_or(u32::MAX),
             calls: credit.calls,
             call_bytes: credit.bytes,
-            window: LaneLimits::default().receive_window as u64,
+            window: state.lane_limits.receive_window as u64,
         }
     }
 
@@ -448,7 +450,7 @@ impl Node {
             Ended::Lost(reason) => {
                 let name = peer.info.name.clone();
                 tracing::debug!("the connection to `{name}` is lost: {reason}; dialling again");
-                peer.link = Link::Dialing { greeted: false };
+                peer.lose_connection();
                 state.to_dial.push(uid);
             }
             Ended::Replaced => {}
@@ -466,8 +468,8 @@ impl State {
         self.claim_name(&endpoint)?;
         let info = PeerInfo { uid, name: endpoint.name, addresses: endpoint.addresses };
         let known = self.peers.contains_key(&uid);
-        let (credit, rules) = (self.credit, self.rules);
-        let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone(), credit, rules));
+        let (credit, rules, limits) = (self.credit, self.rules, self.lane_limits);
+        let peer = self.peers.entry(uid).or_insert_with(|| Peer::new(info.clone(), credit, rules, limits));
         // One that does not know the session, while this node has it and a connection that works, has
         // not heard of that connection yet.
         let unheard = endpoint.session_no == 0 && peer.is_connected() && peer.lane.recv_next() > 1;
@@ -494,6 +496,7 @@ impl State {
         };
         let now = self.now();
         self.leases.mention(now, uid);
+        let _ = self.showed_life(uid);
         let Some(peer) = self.peers.get_mut(&uid) else {
             return Err((RejectReason::UnknownSession, "it is forgotten".into()));
         };
@@ -501,13 +504,18 @@ impl State {
         peer.poller = None;
         peer.connections += 1;
         let before = std::mem::replace(&mut peer.link, Link::Connected(peer.connections));
-        peer.lane.set_send_window(usize::try_from(endpoint.window).unwrap_or(usize::MAX));
+        let window = usize::try_from(endpoint.window).unwrap_or(usize::MAX);
+        // The rest of what is kept for it is for what cannot wait.
+        peer.lane.set_send_window(window.min(limits.resend_limit / 2));
         peer.outbound.credit(Credit { calls: endpoint.calls, bytes: endpoint.call_bytes });
         // The last word on it may have been lost with the old connection.
         peer.owes_exceptions = peer.settled_except.is_some();
         let (number, waker) = (peer.connections, peer.waker.take());
         let name = peer.info.name.clone();
         self.by_name.insert(name.clone(), uid);
+        if number == 1 {
+            self.cut_off_predecessor(&name, uid);
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -529,10 +537,10 @@ impl State {
             true
         } else {
             let holder = self.by_name.get(name).filter(|uid| **uid != endpoint.uid);
-            holder
-                .and_then(|uid| self.peers.get(uid))
-                // One that is known by hearsay only has shown no sign of life.
-                .is_some_and(|peer| matches!(peer.link, Link::Connected(_) | Link::Dialing { .. }))
+            // One that is known by hearsay only has shown no sign of life, and one that is silent none of
+            // late.
+            let lives = |peer: &Peer| peer.is_reachable() || matches!(peer.link, Link::Dialing { .. });
+            holder.and_then(|uid| self.peers.get(uid)).is_some_and(lives)
         };
         if taken {
             return Err((RejectReason::NameTaken, format!("the name `{name}` is taken")));

@@ -188,6 +188,7 @@ impl Connection {
             // While this runs nobody need wake it: it will look for output anyway.
             peer.waker = None;
         }
+        let back = count > 0 && state.showed_life(self.peer);
         for (frame, length) in frames.drain(..) {
             self.node.receive(&mut state, self.peer, frame?, length).map_err(Ended::Broken)?;
         }
@@ -195,6 +196,9 @@ impl Connection {
             state.arm_later();
         }
         drop(state);
+        if back {
+            self.node.inner().peers_changed.notify_waiters();
+        }
         self.frames = frames;
         Ok(())
     }
@@ -242,14 +246,6 @@ impl Connection {
         peer.bytes_sent += std::mem::take(&mut self.output.uncounted);
         if peer.poller.is_none() {
             peer.poller = Some(task.waker().clone());
-        }
-        if peer.lane.is_overfull() {
-            tracing::warn!(
-                "`{}` acknowledges nothing, and the resend buffer is full: the session with it begins anew",
-                peer.info.name
-            );
-            state.end_session(self.peer);
-            return Err(Ended::Replaced);
         }
         if all {
             peer.waker = Some(task.waker().clone());

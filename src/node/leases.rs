@@ -62,6 +62,7 @@ impl Node {
         if state.phase == Phase::Closed {
             return;
         }
+        self.heard(&mut state, from);
         let now = state.now();
         let session_no = state.peers.get(&from).map_or(0, |peer| peer.lane.live_session());
         if state.leases.on_heartbeat(now, from, beat, session_no) {
@@ -85,7 +86,17 @@ impl Node {
         let mut state = self.lock();
         let now = state.now();
         state.leases.on_echo(now, from, sent);
+        self.heard(&mut state, from);
         self.advance_leases(&mut state);
+    }
+
+    /// Something has come from a peer.
+    fn heard(&self, state: &mut State, from: NodeUid) {
+        if state.showed_life(from) {
+            // Who waits for it looks again.
+            let node = self.clone();
+            state.after(move || node.inner().peers_changed.notify_waiters());
+        }
     }
 
     /// A reader was polled until it had nothing more.
@@ -173,6 +184,7 @@ impl State {
 
     fn carry_out(&mut self, verdict: Verdict) {
         match verdict {
+            Verdict::Suspected(uid, suspicion) => self.suspect_silent(uid, suspicion),
             Verdict::Lapsed(uid) => {
                 tracing::info!(
                     "the lease of `{}` has run out; what it holds is kept for now",

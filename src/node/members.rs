@@ -59,7 +59,7 @@ impl State {
             return Err("it tells of too many nodes".into());
         }
         // A name that is known keeps its node until that one is lost; it is told of its rival.
-        let holder = self.by_name.get(&info.name).copied().filter(|holder| self.is_alive(*holder));
+        let holder = self.by_name.get(&info.name).copied().filter(|holder| self.keeps_name(*holder));
         match holder {
             Some(holder) => self.spread_one(holder, info.clone()),
             None if info.name != self.name => drop(self.by_name.insert(info.name.clone(), uid)),
@@ -69,7 +69,7 @@ impl State {
         // name it is the greater that has to ask whether the other is there, for it will leave.
         let dials = if info.name == self.name { uid < me } else { me < uid || !listens };
         let can_be_dialled = !info.addresses.is_empty();
-        self.peers.insert(uid, Peer::new(info, self.credit, self.rules));
+        self.peers.insert(uid, Peer::new(info, self.credit, self.rules, self.lane_limits));
         let now = self.now();
         self.leases.mention(now, uid);
         if dials && can_be_dialled && holder.is_none() {
@@ -78,8 +78,11 @@ impl State {
         Ok(())
     }
 
-    fn is_alive(&self, uid: NodeUid) -> bool {
-        self.peers.get(&uid).is_some_and(|peer| !matches!(peer.link, Link::Dead(_)))
+    /// Whether a node that is heard of may not have the name of this one.
+    fn keeps_name(&self, uid: NodeUid) -> bool {
+        let lost =
+            |peer: &Peer| peer.silent.is_some() || matches!(peer.link, Link::Dead(_) | Link::Unreachable(_));
+        self.peers.get(&uid).is_some_and(|peer| !lost(peer))
     }
 
     /// Whether there has been a connection with this node.
@@ -87,7 +90,7 @@ impl State {
         self.peers.get(&uid).is_some_and(|peer| peer.connections > 0)
     }
 
-    /// The node of this name is lost: another one may have been waiting for the name.
+    /// The node of this name is lost, or silent: another one may have been waiting for the name.
     pub(crate) fn inherit_name(&mut self, name: &str) {
         let heir = self.peers.values().find(|peer| {
             peer.info.name == name && peer.link == Link::Idle && !peer.info.addresses.is_empty()

@@ -33,6 +33,7 @@ mod shutdown;
 mod state;
 mod streams;
 mod surroundings;
+mod suspicion;
 pub(crate) mod trace;
 
 pub use builder::Builder;
@@ -305,7 +306,7 @@ impl Node {
                 .by_name
                 .get(&peer)
                 .and_then(|uid| state.peers.get(uid))
-                .is_some_and(|peer| peer.is_connected())
+                .is_some_and(|peer| peer.is_reachable())
         })
         .await
     }
@@ -316,7 +317,7 @@ impl Node {
     /// [`Error::Timeout`] after `limit`.
     pub async fn wait_for_peers(&self, count: usize, limit: Duration) -> Result<()> {
         self.wait_until(limit, |state| {
-            state.peers.values().filter(|peer| peer.is_connected()).count() >= count
+            state.peers.values().filter(|peer| peer.is_reachable()).count() >= count
         })
         .await
     }

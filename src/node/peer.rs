@@ -15,9 +15,6 @@ use std::time::Duration;
 /// What a peer may have under way here, unless the builder says otherwise.
 pub(crate) const CREDIT: Credit = Credit { calls: 65_536, bytes: 256 << 20 };
 
-/// How long a peer may be out of reach before its calls fail.
-pub(crate) const SUSPECT_AFTER: Duration = Duration::from_secs(6);
-
 /// The way to a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Link {
@@ -30,7 +27,7 @@ pub(crate) enum Link {
     },
     /// The connection with this number carries the session.
     Connected(u64),
-    /// Out of reach for [`SUSPECT_AFTER`]; it is still dialled. Calls fail with this reason.
+    /// Out of reach for too long; it is still dialled. Calls fail with this reason.
     Unreachable(String),
     /// It said that it leaves, or is gone for good, for this reason.
     Dead(String),
@@ -40,6 +37,8 @@ pub(crate) enum Link {
 pub(crate) struct Peer {
     pub(crate) info: PeerInfo,
     pub(crate) link: Link,
+    /// It is connected and silent, and calls fail with this reason.
+    pub(crate) silent: Option<String>,
     pub(crate) lane: Lane<Encoded>,
     pub(crate) outbound: Outbound<Message>,
     pub(crate) assembly: Assembly,
@@ -80,11 +79,12 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// A peer that may have so much under way here at a time.
-    pub(crate) fn new(info: PeerInfo, credit: Credit, rules: Rules) -> Peer {
+    pub(crate) fn new(info: PeerInfo, credit: Credit, rules: Rules, limits: LaneLimits) -> Peer {
         Peer {
             info,
             link: Link::Idle,
-            lane: Lane::new(rules, LaneLimits::default()),
+            silent: None,
+            lane: Lane::new(rules, limits),
             outbound: Outbound::new(OutboundLimits::default()),
             assembly: Assembly::new(),
             grant: Grant::new(credit),

@@ -88,7 +88,7 @@ pub struct PeerReport {
     pub name: String,
     /// Its identity.
     pub uid: NodeUid,
-    /// `idle`, `dialing`, `connected`, or why it cannot be reached.
+    /// `idle`, `dialing`, `connected`, or why calls to it fail: `silent`, `unreachable` or `dead`.
     pub link: String,
     /// The number of the session: what two nodes have said to each other since they last began anew.
     pub session: u32,
@@ -168,7 +168,10 @@ impl Node {
             .map(|peer| PeerReport {
                 name: peer.info.name.clone(),
                 uid: peer.info.uid,
-                link: peer.link.to_string(),
+                link: match &peer.silent {
+                    Some(reason) => format!("silent: {reason}"),
+                    None => peer.link.to_string(),
+                },
                 session: peer.lane.session_no(),
                 lease: match leases.get(&peer.info.uid).map(|lease| lease.state) {
                     None | Some(PeerState::Up) => "up".into(),

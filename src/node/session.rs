@@ -3,7 +3,7 @@
 //!
 //! Which of them is due is decided in the core, by the lanes and the leases; must not know bytes.
 
-use super::peer::{Link, Peer};
+use super::peer::Peer;
 use super::state::{Lanes, State};
 use crate::error::Error;
 use rref_core::lease::Reader;
@@ -69,11 +69,21 @@ impl State {
         peer.down_since.get_or_insert(now);
         let waker = peer.waker.take();
         if peer.is_connected() {
-            peer.link = Link::Dialing { greeted: false };
+            peer.lose_connection();
             self.to_dial.push(uid);
         }
         // Its task then sees that it is replaced.
         self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
+    }
+
+    /// Ends the session with a peer that acknowledges too little, rather than keep ever more for it.
+    pub(crate) fn end_overfull(&mut self, uid: NodeUid) {
+        let Some(peer) = self.peers.get(&uid).filter(|peer| peer.lane.is_overfull()) else { return };
+        tracing::warn!(
+            "`{}` acknowledges nothing, and the resend buffer is full: the session with it begins anew",
+            peer.info.name
+        );
+        self.end_session(uid);
     }
 
     /// Sessions that have been without a connection for longer than the window are not resumed.

@@ -19,7 +19,7 @@ impl State {
         let settled = self.lifetime.settled_for(uid);
         // No claim gets through to an owner out of reach, and what waits for that must not hold up what
         // is said of all others.
-        let out_of_reach = |owner: &NodeUid| self.peers.get(owner).is_none_or(|peer| !peer.is_connected());
+        let out_of_reach = |owner: &NodeUid| self.peers.get(owner).is_none_or(|peer| !peer.is_reachable());
         let exceptions: Vec<NodeUid> = self.lifetime.unsettled_owners(uid).filter(out_of_reach).collect();
         let except = (1..=EXCEPTIONS).contains(&exceptions.len()).then(|| {
             let upto = self.lifetime.settled_except(uid, &exceptions);

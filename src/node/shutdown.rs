@@ -154,17 +154,17 @@ impl Node {
     /// Whether calls of others are under way here, or own calls there, or releases are on their way.
     fn is_busy(&self) -> bool {
         let state = self.lock();
-        let live = |uid| state.peers.get(&uid).is_some_and(|peer| peer.is_connected());
+        let live = |uid| state.peers.get(&uid).is_some_and(|peer| peer.is_reachable());
         state.calls.values().any(|call| live(call.owner))
-            || state.peers.values().any(|peer| peer.is_connected() && !peer.running.is_empty())
-            || (state.lifetime.pin_count() > 0 && state.peers.values().any(|peer| peer.is_connected()))
+            || state.peers.values().any(|peer| peer.is_reachable() && !peer.running.is_empty())
+            || (state.lifetime.pin_count() > 0 && state.peers.values().any(|peer| peer.is_reachable()))
     }
 
     /// Whether a peer that listens has not acknowledged everything.
     fn owes_peers(&self) -> bool {
         let state = self.lock();
         state.lifetime.pending_releases() > 0
-            || state.peers.values().any(|peer| peer.is_connected() && !peer.is_quiet())
+            || state.peers.values().any(|peer| peer.is_reachable() && !peer.is_quiet())
     }
 
     /// What is still held.

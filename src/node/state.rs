@@ -18,7 +18,7 @@ use crate::payload::Outgoing;
 use crate::reference::any::AnyRef;
 use rref_core::lease::{Leases, Reader};
 use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
-use rref_core::session::{AckDue, Class, Credit};
+use rref_core::session::{AckDue, Class, Credit, LaneLimits};
 use rref_core::wire::{Frame, GoneReason, Limits, encode};
 use rref_core::{NodeUid, ObjectId, Rules, Stamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -61,6 +61,7 @@ pub(crate) struct State {
     pub(crate) next_call: u64,
     /// What each peer may have under way here at a time.
     pub(crate) credit: Credit,
+    pub(crate) lane_limits: LaneLimits,
     /// The rules that lanes follow.
     pub(crate) rules: Rules,
     /// Who is silent for how long, and what follows from it.
@@ -80,6 +81,8 @@ pub(crate) struct State {
     clock: NodeClock,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
+    /// Peers with more to resend than there is room for; their sessions end when the lock is released.
+    pub(crate) overfull: Vec<NodeUid>,
     after: Vec<After>,
     home: Arc<Home>,
 }
@@ -110,6 +113,7 @@ impl State {
             inlets: BTreeMap::new(),
             next_call: 1,
             credit: config.credit,
+            lane_limits: LaneLimits { resend_limit: config.resend_buffer, ..LaneLimits::default() },
             rules,
             leases,
             keeper: KeeperHandle::default(),
@@ -120,6 +124,7 @@ impl State {
             divergences: 0,
             clock,
             to_dial: Vec::new(),
+            overfull: Vec::new(),
             after: Vec::new(),
             home,
         }
@@ -183,6 +188,9 @@ impl State {
     /// Somebody should send what is queued for `to`: its connection, or one that is to be made.
     pub(crate) fn wake(&mut self, to: NodeUid) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
+        if peer.lane.is_overfull() {
+            self.overfull.push(to);
+        }
         match peer.link {
             Link::Connected(_) => {
                 if let Some(waker) = peer.waker.take() {
@@ -223,6 +231,10 @@ impl State {
         match &peer.link {
             Link::Dead(reason) => Err(Error::OwnerDied { owner: name(), reason: reason.clone() }),
             Link::Unreachable(reason) => Err(Error::Unreachable { peer: name(), reason: reason.clone() }),
+            _ if peer.silent.is_some() => {
+                let reason = peer.silent.clone().unwrap_or_default();
+                Err(Error::Unreachable { peer: name(), reason })
+            }
             _ if self.lifetime.is_given_up(uid) => {
                 let reason = "it has been given up, and has not returned yet".to_string();
                 Err(Error::Unreachable { peer: name(), reason })
@@ -311,6 +323,7 @@ impl State {
             return;
         }
         peer.link = Link::Dead(reason.clone());
+        peer.silent = None;
         peer.lane.end_session();
         let waker = peer.waker.take();
         let unsent = peer.outbound.drain();
@@ -424,6 +437,10 @@ impl Drop for Locked<'_> {
                 Effect::NeverComes(id, reason) => state.never_comes(id, reason),
                 Effect::FlushReleases => state.home.arm(),
             }
+        }
+        // Not sooner: frames of that very session may have been in hand.
+        for uid in std::mem::take(&mut state.overfull) {
+            state.end_overfull(uid);
         }
         let after = std::mem::take(&mut state.after);
         let to_dial = std::mem::take(&mut state.to_dial);

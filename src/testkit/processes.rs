@@ -150,6 +150,11 @@ impl Processes {
         Ok(node)
     }
 
+    /// Where the first process listens: for nodes that join by themselves.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Kills a process (`SIGKILL`) and waits until it is gone.
     ///
     /// # Errors

@@ -14,4 +14,5 @@ mod lifecycle;
 mod messages;
 mod pressure;
 mod remote;
+mod silence;
 mod timeouts;

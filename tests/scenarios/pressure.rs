@@ -1,8 +1,8 @@
 //! Links that break all the time, and windows that are full.
 
 use crate::common::program::*;
-use crate::common::{cluster, holders, seconds, until};
-use rref::Tensor;
+use crate::common::{cluster, cluster_of, holders, millis, seconds, until};
+use rref::{Error, Tensor};
 use std::time::Duration;
 
 /// A thousand connections, each cut with something of everything under way: all is done once and in
@@ -114,4 +114,38 @@ fn gc_progress_when_byte_window_full() {
         assert_eq!(claimed.send(Add(1)).await?, 8);
         Ok(())
     });
+}
+
+/// What an owner that acknowledges nothing is told of releases does not pile up: the session begins anew,
+/// and its inventory says the same in less. Catches: a limit that is looked at only while something can be
+/// sent, or not at all.
+#[test]
+fn resend_buffer_full() {
+    cluster_of(
+        |builder| builder.resend_buffer(64 << 10),
+        async |[a, b], cluster| {
+            let kept = a.remote("b", counter, (0,))?;
+            let many = (0..5_000).map(|n| a.remote("b", add, (n, 1))).collect::<Result<Vec<_>, _>>()?;
+            until("all is there", || b.report().objects.len() == 5_001).await;
+            let to_b = || a.report().peers.into_iter().find(|peer| peer.name == "b");
+            let unacknowledged = || to_b().map(|peer| peer.unacknowledged);
+            until("all is acknowledged", || unacknowledged() == Some(0)).await;
+            let before = to_b().map(|peer| peer.session);
+            cluster.partition(["b"]);
+            let call = kept.send(Add(1));
+            until("it is under way", || unacknowledged() > Some(0)).await;
+            drop(many);
+            // All of it is in the buffer, and then nothing.
+            cluster.advance(millis(100)).await;
+            assert_eq!(unacknowledged(), Some(0));
+            cluster.heal();
+            let error = call.await;
+            assert!(matches!(&error, Err(Error::OutcomeUnknown { peer, .. }) if peer == "b"), "{error:?}");
+            until("b has let go of the rest", || b.report().objects.len() == 1).await;
+            // Whether that call has run nobody could know.
+            assert!((1..=2).contains(&kept.send(Add(1)).await?));
+            assert!(to_b().map(|peer| peer.session) > before);
+            Ok(())
+        },
+    );
 }

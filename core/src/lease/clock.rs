@@ -27,6 +27,11 @@ impl LeaseClock {
         now.saturating_sub(self.late)
     }
 
+    /// How far it is behind the clock that it is told.
+    pub(super) fn late(&self) -> Duration {
+        self.late
+    }
+
     /// A tick has come. Returns how late it was.
     pub(super) fn tick(&mut self, now: Duration) -> Duration {
         let late = now.saturating_sub(self.due);

@@ -3,6 +3,7 @@
 use super::clear::{Asker, Clearance, Reader, newest};
 use super::clock::LeaseClock;
 use super::settings::LeaseSettings;
+use super::suspicion::Suspicion;
 use crate::lifetime::Lifetime;
 use crate::wire::Heartbeat;
 use crate::{NodeUid, Rules, Seq, Stamp};
@@ -12,6 +13,9 @@ use std::time::Duration;
 /// What has been found out about a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
+    /// It has been silent, or has not heard this node, for so long that calls to it should fail. Nothing
+    /// is freed.
+    Suspected(NodeUid, Suspicion),
     /// Its lease has run out. Nothing is freed.
     Lapsed(NodeUid),
     /// It was lapsed or fenced, and has renewed its lease.
@@ -50,16 +54,19 @@ pub struct LeaseReport {
 
 /// What is known of one peer's time. Times are by the lease clock unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Lease {
+pub(super) struct Lease {
     state: PeerState,
     /// The last renewal, or the first mention; none while the clock has not started.
-    renewed: Option<Duration>,
+    pub(super) renewed: Option<Duration>,
+    /// The last sign of life that was no renewal.
+    pub(super) sign: Option<Duration>,
+    pub(super) suspected: Option<Suspicion>,
     /// It has sent a heartbeat ever.
     heard: bool,
     /// The last echo, or the first mention.
-    echoed: Option<Duration>,
+    pub(super) echoed: Option<Duration>,
     /// When the last heartbeat that it echoed was sent, by the caller's clock.
-    echo_sent: Option<Duration>,
+    pub(super) echo_sent: Option<Duration>,
     /// Given up, and no reset since.
     given_up: bool,
     leaving: bool,
@@ -83,6 +90,8 @@ impl Lease {
         Lease {
             state: PeerState::Up,
             renewed: time,
+            sign: None,
+            suspected: None,
             heard: false,
             echoed: time,
             echo_sent: None,
@@ -104,9 +113,9 @@ impl Lease {
 pub struct Leases {
     me: NodeUid,
     rules: Rules,
-    settings: LeaseSettings,
-    clock: LeaseClock,
-    peers: BTreeMap<NodeUid, Lease>,
+    pub(super) settings: LeaseSettings,
+    pub(super) clock: LeaseClock,
+    pub(super) peers: BTreeMap<NodeUid, Lease>,
     clearance: Clearance,
     /// The time by the lease clock at the last tick.
     ticked: Duration,
@@ -190,6 +199,7 @@ impl Leases {
         lease.echoed = Some(time);
         lease.mismatch = None;
         lease.renewed = Some(time);
+        lease.suspected = None;
         lease.fence_after = None;
         if lease.state == PeerState::Fenced {
             lease.state = PeerState::Lapsed;
@@ -213,6 +223,9 @@ impl Leases {
         }
         lease.heard = true;
         lease.renewed = Some(time);
+        if lease.suspected == Some(Suspicion::Silent) {
+            lease.suspected = None;
+        }
         lease.fence_after = None;
         if beat.asks > lease.asked {
             lease.asked = beat.asks;
@@ -237,6 +250,9 @@ impl Leases {
         lease.echoed = Some(time);
         lease.give_up_after = None;
         lease.echo_sent = lease.echo_sent.max(Some(sent));
+        if lease.suspected == Some(Suspicion::Unheard) {
+            lease.suspected = None;
+        }
     }
 
     /// The peer sends nothing more. What it is listed for ages out as after a crash, but it is not asked
@@ -354,13 +370,6 @@ impl Leases {
         again
     }
 
-    /// Until when, by the caller's clock, this node may rely on what it holds of `owner`'s. None before
-    /// the first echo. A policy for calls: memory does not depend on it.
-    pub fn deadline(&self, owner: NodeUid) -> Option<Duration> {
-        let sent = self.peers.get(&owner)?.echo_sent?;
-        Some(sent.saturating_add(self.settings.reliance()))
-    }
-
     /// Whether nothing has been heard of the peer for TTL + grace, or ever.
     pub fn is_silent(&self, now: Duration, peer: NodeUid) -> bool {
         let time = self.clock.time(now);
@@ -390,7 +399,7 @@ impl Leases {
 
     fn judge(&mut self, time: Duration, lifetime: &Lifetime, verdicts: &mut Vec<Verdict>) {
         let silent = |since: Option<Duration>| since.map(|since| time.saturating_sub(since));
-        let (ttl, long) = (self.settings.ttl, self.settings.silence());
+        let (ttl, long, late) = (self.settings.ttl, self.settings.silence(), self.clock.late());
         let long = if self.rules.wait_for_grace { long } else { ttl };
         // One question for all whose silence has become long enough.
         let question = self.question + 1;
@@ -407,6 +416,10 @@ impl Leases {
                     verdicts.push(Verdict::Returned(*peer));
                 }
                 _ => {}
+            }
+            if let Some(suspicion) = lease.raises_suspicion(time, late, &self.settings) {
+                lease.suspected = Some(suspicion);
+                verdicts.push(Verdict::Suspected(*peer, suspicion));
             }
             let dead = lease.state != PeerState::Fenced && silence.is_some_and(|silence| silence >= long);
             if dead && lease.fence_after.is_none() && (lifetime.is_held_by(*peer) || lease.heard) {
@@ -439,7 +452,7 @@ impl Leases {
                         lease.give_up_after = None;
                     }
                 }
-                Verdict::Lapsed(_) | Verdict::Returned(_) => {}
+                Verdict::Suspected(..) | Verdict::Lapsed(_) | Verdict::Returned(_) => {}
             }
         }
         verdicts.extend(due);

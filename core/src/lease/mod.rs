@@ -26,6 +26,7 @@
 //! | a reader was polled until it had nothing more, and all it gave is processed | [`Leases::reader_drained`] |
 //! | the keeper hands over a heartbeat | [`Leases::on_heartbeat`], with the lane's current session (0 if it has ended) |
 //! | the keeper hands over an echo's sending time | [`Leases::on_echo`] |
+//! | anything has come from a peer | [`Leases::sign_of_life`] |
 //! | every heartbeat period | [`Leases::tick`], then [`Leases::publish`] for each of [`Leases::peers`] to [`Keeper::publish`] |
 //! | a Leave (`Leaving`) is processed | [`Leases::left`] |
 //! | a member is gone for good and [`Lifetime::is_held_by`] says no | [`Leases::forget`] |
@@ -42,7 +43,9 @@
 //!
 //! [`Leases::advance`] returns [`Verdict`]s:
 //!
-//! - `Lapsed`, `Returned`: for people and for policies about calls; nothing else is to be done;
+//! - `Suspected(x)`: calls to it fail, until [`Leases::suspicion`] says that there is none any more;
+//!   nothing else is to be done;
+//! - `Lapsed`, `Returned`: for people; nothing is to be done;
 //! - `Fence(h)`: [`Lane::end_session`], close its connections, [`Lifetime::fence`];
 //! - `GiveUp(x)`: [`Lane::end_session`], close its connections, `Outbound::drain`,
 //!   [`Lifetime::give_up`].
@@ -50,7 +53,7 @@
 //! After either, the next contact is a reset by itself, since the lane says so in its Hello.
 //!
 //! ```
-//! use rref_core::lease::{LeaseSettings, Leases, Reader, Verdict};
+//! use rref_core::lease::{LeaseSettings, Leases, Reader, Suspicion, Verdict};
 //! use rref_core::lifetime::Lifetime;
 //! use rref_core::{NodeUid, Rules};
 //! use std::time::Duration;
@@ -69,7 +72,9 @@
 //!     verdicts.extend(leases.advance(&tables));
 //! }
 //! // Its clock started with the first tick that found it in the tables.
-//! assert_eq!(verdicts, [Verdict::Lapsed(holder), Verdict::Fence(holder)]);
+//! assert_eq!(verdicts.len(), 3);
+//! assert_eq!(verdicts[0], Verdict::Suspected(holder, Suspicion::Silent));
+//! assert_eq!(verdicts[1..], [Verdict::Lapsed(holder), Verdict::Fence(holder)]);
 //! # Ok::<(), rref_core::lifetime::ProtocolError>(())
 //! ```
 //!
@@ -88,8 +93,10 @@ mod clock;
 mod judge;
 mod keeper;
 mod settings;
+mod suspicion;
 
 pub use clear::Reader;
 pub use judge::{LeaseReport, Leases, PeerState, Verdict};
 pub use keeper::Keeper;
 pub use settings::{LeaseSettings, LeaseSettingsError};
+pub use suspicion::Suspicion;

@@ -21,6 +21,9 @@ pub struct LeaseSettings {
     pub ttl: Duration,
     /// How much longer an owner waits before it fences a lapsed holder. Default 30 s.
     pub grace: Duration,
+    /// How long a peer may be silent, or out of reach, before calls to it fail. Nothing is freed by this.
+    /// Default 6 s.
+    pub suspect_after: Duration,
     /// How long a session without a connection is kept for resumption. Default 10 s.
     pub resume_window: Duration,
     /// The longest time from sending a frame to its being processed, on a healthy node. Default 10 s.
@@ -36,6 +39,7 @@ impl Default for LeaseSettings {
             heartbeat: Duration::from_secs(2),
             ttl: Duration::from_secs(30),
             grace: Duration::from_secs(30),
+            suspect_after: Duration::from_secs(6),
             resume_window: Duration::from_secs(10),
             delay: Duration::from_secs(10),
             crashes: 4,
@@ -52,6 +56,7 @@ impl LeaseSettings {
             heartbeat: all.heartbeat / factor,
             ttl: all.ttl / factor,
             grace: all.grace / factor,
+            suspect_after: all.suspect_after / factor,
             resume_window: all.resume_window / factor,
             delay: all.delay / factor,
             crashes: all.crashes,
@@ -79,6 +84,10 @@ impl LeaseSettings {
         if self.heartbeat.is_zero() || self.heartbeat.saturating_mul(2) > self.reliance() {
             return Err(LeaseSettingsError::HeartbeatTooSlow { heartbeat: self.heartbeat, ttl });
         }
+        if self.suspect_after < self.heartbeat.saturating_mul(2) {
+            let (suspect_after, heartbeat) = (self.suspect_after, self.heartbeat);
+            return Err(LeaseSettingsError::SuspectsTooSoon { suspect_after, heartbeat });
+        }
         let resume = self.resume_window;
         if self.silence() < resume.saturating_mul(4) {
             return Err(LeaseSettingsError::ShorterThanResume { ttl, grace, resume_window: resume });
@@ -103,6 +112,16 @@ pub enum LeaseSettingsError {
         heartbeat: Duration,
         /// The lease's length.
         ttl: Duration,
+    },
+    /// A peer that is well must not be suspected between two heartbeats.
+    #[error(
+        "suspect after >= 2 x heartbeat: {suspect_after:?} is less than 2 x {heartbeat:?}; calls to a peer that is well would fail"
+    )]
+    SuspectsTooSoon {
+        /// The silence after which calls fail.
+        suspect_after: Duration,
+        /// From one heartbeat to the next.
+        heartbeat: Duration,
     },
     /// TTL + grace >= 4 x resume window.
     #[error(

@@ -195,6 +195,8 @@ impl Setup {
             heartbeat: tick,
             ttl: tick * self.ttl,
             grace: tick * self.grace,
+            // A policy for calls, of which the models know nothing.
+            suspect_after: Duration::MAX,
             ..LeaseSettings::default()
         };
         let mut leases = Leases::new(uid(i), self.rules, settings, Duration::ZERO);

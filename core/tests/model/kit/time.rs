@@ -300,7 +300,7 @@ impl World {
             match verdict {
                 Verdict::Fence(peer) => self.fence(setup, i, index(*peer)),
                 Verdict::GiveUp(peer) => self.give_up(setup, i, index(*peer)),
-                Verdict::Lapsed(_) | Verdict::Returned(_) => {}
+                Verdict::Suspected(..) | Verdict::Lapsed(_) | Verdict::Returned(_) => {}
             }
         }
         !verdicts.is_empty()

@@ -1,0 +1,120 @@
+//! Nodes that are silent while their connections stay open: calls to them fail soon, and that is all.
+
+use crate::common::program::*;
+use crate::common::{assert_no_leaks, bare, cluster, seconds, until};
+use rref::prelude::*;
+use rref::{Event, NodeEvent};
+use std::time::Duration;
+
+fn session_and_link(node: &Node, name: &str) -> Option<(u32, String)> {
+    let peers = node.report().peers.into_iter();
+    peers.filter(|peer| peer.name == name).map(|peer| (peer.session, peer.link)).next()
+}
+
+fn is_connected(node: &Node, name: &str) -> bool {
+    session_and_link(node, name).is_some_and(|(_, link)| link == "connected")
+}
+
+/// As with a machine that is gone: no error from the network. Catches: calls that wait for their own
+/// timeout, and a session that ends for a silence.
+#[test]
+fn silent_owner_is_suspect() {
+    cluster(async |[a, b, _c], cluster| {
+        let x = a.remote("b", counter, (7,))?;
+        x.ready().await?;
+        let before = session_and_link(&a, "b");
+        let (mut events, mut watch) = (a.events(), x.watch());
+        cluster.advance(seconds(5)).await;
+        cluster.partition(["b"]);
+        let begun = cluster.now();
+        let error = x.send(Add(1)).timeout(seconds(300)).await;
+        assert!(matches!(&error, Err(Error::OutcomeUnknown { peer, .. }) if peer == "b"), "{error:?}");
+        // The last heartbeat may have come up to 2 s before the cut.
+        let took = cluster.now() - begun;
+        assert!((seconds(4)..seconds(9)).contains(&took), "{took:?}");
+        let error = x.send(Add(1)).await;
+        assert!(matches!(&error, Err(Error::Unreachable { peer, .. }) if peer == "b"), "{error:?}");
+        assert!(matches!(events.next().await, Some(NodeEvent::PeerSuspect { name, .. }) if name == "b"));
+        assert!(matches!(watch.next().await, Some(Event::OwnerSuspect(_))));
+        cluster.advance(seconds(20)).await;
+        assert_eq!(b.report().objects.len(), 1);
+        cluster.heal();
+        until("b is back", || is_connected(&a, "b")).await;
+        assert!(matches!(watch.next().await, Some(Event::OwnerBack)));
+        // The first call was under way all the time, and has run once.
+        assert_eq!(x.send(Add(1)).await?, 9);
+        assert_eq!(session_and_link(&a, "b"), before);
+        Ok(())
+    });
+}
+
+/// A process that is stopped, as by `SIGSTOP`, is silent too, and suspects nobody when it goes on.
+#[test]
+fn paused_owner_is_suspect_and_suspects_nobody() {
+    cluster(async |[a, b, _c], cluster| {
+        let x = a.remote("b", counter, (0,))?;
+        let y = b.remote("a", counter, (0,))?;
+        x.ready().await?;
+        y.ready().await?;
+        let mut events = b.events();
+        cluster.pause("b");
+        let error = x.send(Add(1)).timeout(seconds(300)).await;
+        assert!(matches!(&error, Err(Error::OutcomeUnknown { .. })), "{error:?}");
+        cluster.advance(seconds(15)).await;
+        cluster.resume("b");
+        until("b is back", || is_connected(&a, "b")).await;
+        cluster.advance(seconds(10)).await;
+        assert_eq!((x.send(Add(1)).await?, y.send(Add(1)).await?), (2, 1));
+        let heard = tokio::time::timeout(Duration::ZERO, events.next()).await;
+        assert!(heard.is_err(), "{heard:?}");
+        Ok(())
+    });
+}
+
+/// One way only: b is heard, but hears nothing. Its lease here cannot be relied on for long.
+#[test]
+fn owner_that_does_not_hear_is_suspect() {
+    cluster(async |[a, _b, _c], cluster| {
+        let x = a.remote("b", counter, (7,))?;
+        x.ready().await?;
+        cluster.advance(seconds(5)).await;
+        cluster.partition_oneway(["a"], ["b"]);
+        let begun = cluster.now();
+        let error = x.send(Add(1)).timeout(seconds(300)).await;
+        assert!(matches!(&error, Err(Error::OutcomeUnknown { .. })), "{error:?}");
+        let took = cluster.now() - begun;
+        assert!((seconds(26)..seconds(32)).contains(&took), "{took:?}");
+        cluster.heal();
+        until("b hears again", || is_connected(&a, "b")).await;
+        assert_eq!(x.send(Add(1)).await?, 9);
+        Ok(())
+    });
+}
+
+/// Claims to a silent owner are not acknowledged; what is handed on of others' must not wait for that.
+#[test]
+fn silent_owner_does_not_hold_others_pins() {
+    bare::<4>(
+        |builder| builder,
+        async |[a, b, c, d], cluster| {
+            let shelf = a.remote("c", shelf, ())?;
+            let (x, y) = (a.remote("b", counter, (1,))?, a.remote("d", counter, (2,))?);
+            x.ready().await?;
+            y.ready().await?;
+            cluster.partition(["b"]);
+            shelf.send(Put(x.clone())).await?;
+            shelf.send(Put(y.clone())).await?;
+            let pins = |of: &RRef<Counter>| {
+                let held = a.report().held.into_iter().filter(|held| held.id == of.id());
+                held.map(|held| held.pins.len()).sum::<usize>()
+            };
+            until("y is settled", || pins(&y) == 0).await;
+            assert_eq!(pins(&x), 1);
+            cluster.heal();
+            until("x is settled", || pins(&x) == 0).await;
+            drop((shelf, x, y));
+            assert_no_leaks(&[&a, &b, &c, &d]).await;
+            Ok(())
+        },
+    );
+}
