@@ -102,12 +102,13 @@ pub enum Error {
     #[error("the handle is broken: {0}")]
     Broken(String),
 
-    /// The node is known but does not answer. The call has not run.
+    /// The node is known but does not answer, or is silent, or does not hear this node. The call has not run.
+    /// Try again later, or wait for [`NodeEvent::PeerBack`](crate::NodeEvent::PeerBack).
     #[error("`{peer}` cannot be reached: {reason}")]
     Unreachable {
         /// Its name or address.
         peer: String,
-        /// The last attempt's failure.
+        /// The last attempt's failure, or what is missing.
         reason: String,
     },
 

@@ -30,7 +30,10 @@ pub enum NodeEvent {
         /// Its identity.
         uid: NodeUid,
     },
-    /// It has been out of reach for 6 s: calls to it fail, but it may return.
+    /// It has been silent or out of reach for 6 s ([`LeaseSettings::suspect_after`]): calls to it fail, but
+    /// it may return.
+    ///
+    /// [`LeaseSettings::suspect_after`]: crate::LeaseSettings::suspect_after
     PeerSuspect {
         /// Its name.
         name: String,
@@ -39,7 +42,7 @@ pub enum NodeEvent {
         /// What keeps it out of reach.
         reason: String,
     },
-    /// It is connected again.
+    /// It is connected again, or is silent no more.
     PeerBack {
         /// Its name.
         name: String,
@@ -81,9 +84,9 @@ impl NodeEvent {
 pub enum Event {
     /// The object is no more, for this reason; the last event.
     Ended(Error),
-    /// Its owner has been out of reach for 6 s, for this reason.
+    /// Its owner has been silent or out of reach for 6 s, for this reason.
     OwnerSuspect(String),
-    /// Its owner is connected again.
+    /// Its owner is connected again, or is silent no more.
     OwnerBack,
 }
 

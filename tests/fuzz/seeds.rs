@@ -11,8 +11,8 @@ fn passes(seeds: std::ops::Range<u64>, options: &Options) {
 }
 
 /// How many seeds it takes until a protocol without one of its rules is found out.
-fn found_after(mutant: &str) -> Option<u64> {
-    let options = Options { mutant: Some(mutant.to_string()), ..Options::default() };
+fn found_after(mutant: &str, options: Options) -> Option<u64> {
+    let options = Options { mutant: Some(mutant.to_string()), ..options };
     (0..200).find(|seed| run(*seed, &options).is_err())
 }
 
@@ -51,12 +51,27 @@ fn crashes_with_seeds_50_to_99() {
 
 #[test]
 fn pins_that_fall_when_a_frame_is_sent_are_found_out() {
-    assert!(found_after("unpin_at_send").is_some());
+    assert!(found_after("unpin_at_send", Options::default()).is_some());
 }
 
 #[test]
 fn releases_without_their_guard_are_found_out() {
-    assert!(found_after("release_unguarded").is_some());
+    assert!(found_after("release_unguarded", Options::default()).is_some());
+}
+
+#[test]
+fn fences_without_grace_are_found_out() {
+    assert!(found_after("wait_for_grace", crashes()).is_some());
+}
+
+#[test]
+fn owners_that_sleep_and_then_fence_are_found_out() {
+    assert!(found_after("extend_when_late", crashes()).is_some());
+}
+
+#[test]
+fn owners_that_are_never_given_up_are_found_out() {
+    assert!(found_after("give_up", crashes()).is_some());
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 start: vec![(1, 0), (1, 0)],
                 pairs: true,
-                budget: Budget { gives: pick(1, 2), ..budget.clone() },
+                budget: Budget { gives: pick(1, 3), ..budget.clone() },
                 ..base("M1 two objects")
             },
             vec![],
@@ -60,7 +60,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         (
             Setup {
                 chunks: true,
-                budget: Budget { gives: pick(2, 3), ..budget.clone() },
+                budget: Budget { gives: pick(2, 4), ..budget.clone() },
                 ..base("M1 chunks")
             },
             vec![],
@@ -94,7 +94,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         (
             Setup {
                 resets: vec![(1, 2)],
-                budget: Budget { gives: pick(2, 3), resets: 1, ..budget.clone() },
+                budget: Budget { gives: pick(2, 4), resets: 1, ..budget.clone() },
                 ..base("M3 holders reset")
             },
             vec![Hit::Reset],
@@ -105,7 +105,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 nodes: 2,
                 start: vec![(0, 0)],
                 owners_let_go: false,
-                budget: Budget { gives: pick(2, 3), resets: 2, breaks: 1, ..budget.clone() },
+                budget: Budget { gives: pick(2, 4), resets: 2, breaks: 1, ..budget.clone() },
                 ..base("M3 two resets")
             },
             vec![Hit::Reset, Hit::ResetByAcceptor, Hit::AnswerLost],
@@ -114,7 +114,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 start: vec![(0, 0)],
                 owners_let_go: false,
-                budget: Budget { gives: 3, inventories: 1, ..budget.clone() },
+                budget: Budget { gives: pick(3, 6), inventories: 1, ..budget.clone() },
                 nodes: 2,
                 ..base("M3 inventory")
             },
@@ -154,7 +154,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 nodes: 4,
                 crashers: vec![1, 2],
                 givers: vec![(1, 2), (2, 3)],
-                budget: Budget { gives: pick(2, 3), crashes: 2, ..budget.clone() },
+                budget: Budget { gives: pick(2, 4), crashes: 2, ..budget.clone() },
                 ..base("M4 two crashes")
             },
             vec![Hit::Fence],
@@ -190,7 +190,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 crashers: vec![0],
-                budget: Budget { gives: pick(1, 2), crashes: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 4), crashes: 1, ..budget.clone() },
                 ..base("M4 owner crash")
             },
             vec![Hit::GiveUp],
@@ -199,7 +199,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 leavers: vec![1],
-                budget: Budget { gives: pick(1, 3), leaves: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 4), leaves: 1, ..budget.clone() },
                 ..base("M4 leave")
             },
             vec![Hit::Leave, Hit::Fence],
@@ -209,7 +209,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 start: vec![],
                 creators: vec![(1, 0)],
                 failing: true,
-                budget: Budget { gives: 1, creates: pick(1, 2), calls: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 2), creates: pick(1, 2), calls: 1, ..budget.clone() },
                 ..base("M5 create")
             },
             vec![Hit::Park],
@@ -237,7 +237,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 creators: vec![(1, 0)],
                 crashers: vec![1],
                 budget: Budget {
-                    gives: pick(1, 2),
+                    gives: pick(1, 3),
                     creates: 1,
                     calls: pick(0, 1),
                     crashes: 1,
@@ -254,7 +254,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 creators: vec![(1, 0)],
                 crashers: vec![1],
                 strangers: vec![(0, 1)],
-                budget: Budget { gives: 1, creates: 1, calls: 1, crashes: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 2), creates: 1, calls: 1, crashes: 1, ..budget.clone() },
                 ..base("M5 creator unknown")
             },
             vec![Hit::Park, Hit::Fence, Hit::NeverComes],
@@ -263,7 +263,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 cuts: vec![(0, 1)],
-                budget: Budget { gives: pick(1, 2), cuts: 1, ..budget.clone() },
+                budget: Budget { gives: pick(1, 3), cuts: 1, ..budget.clone() },
                 ..base("M6 fence and return")
             },
             vec![Hit::Fence, Hit::Reset, Hit::Relisted, Hit::GiveUp],
@@ -298,7 +298,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 start: vec![(2, 0), (1, 2)],
                 nested: Some((ObjectId { owner: uid(2), creator: uid(1), create_no: 1 }, 0)),
-                budget: Budget { gives: pick(1, 3), ..budget.clone() },
+                budget: Budget { gives: pick(1, 4), ..budget.clone() },
                 ..base("M7 nested")
             },
             vec![],
@@ -323,7 +323,13 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 blockers: vec![2],
                 longest_block: 3,
                 resets: vec![(0, 2)],
-                budget: Budget { gives: 1, crashes: 1, blocks: pick(0, 1), resets: 1, ..budget.clone() },
+                budget: Budget {
+                    gives: pick(1, 2),
+                    crashes: 1,
+                    blocks: pick(0, 1),
+                    resets: 1,
+                    ..budget.clone()
+                },
                 ..base("M8 clear with delay and resets")
             },
             vec![Hit::Fence, Hit::Reset],
