@@ -221,10 +221,11 @@ pub enum Error {
         limit: u64,
     },
 
-    /// The owner has no room for more. The call has not run; try again later.
+    /// The owner, or this node's queue of what goes there, has no room for more. The call has not run; try
+    /// again later.
     #[error("`{node}` is overloaded: {reason}")]
     Overloaded {
-        /// The owner.
+        /// The node whose limit was hit.
         node: String,
         /// Which limit was hit.
         reason: String,

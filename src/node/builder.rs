@@ -27,6 +27,13 @@ use tokio::sync::{Notify, watch};
 /// The smallest resend buffer that is of use.
 const LEAST_RESEND_BUFFER: usize = 64 << 10;
 
+/// How much may wait for one peer before what nobody waits for is refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendQueue {
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
+}
+
 /// Settings that stay as they are while a node lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -38,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) credit: Credit,
     /// Bytes kept for each peer until it has acknowledged them.
     pub(crate) resend_buffer: usize,
+    pub(crate) send_queue: SendQueue,
     pub(crate) shutdown_deadline: Duration,
     pub(crate) leases: LeaseSettings,
     pub(crate) token: Token,
@@ -59,6 +67,7 @@ impl Default for Config {
             default_timeout: Duration::from_secs(60),
             credit: CREDIT,
             resend_buffer: LaneLimits::default().resend_limit,
+            send_queue: SendQueue { messages: 262_144, bytes: 256 << 20 },
             shutdown_deadline: Duration::from_secs(5),
             leases: LeaseSettings::default(),
             token: Token::NONE,
@@ -306,6 +315,14 @@ impl Builder {
     /// that a call larger than all of it can still be made.
     pub fn peer_credit(mut self, calls: u64, bytes: u64) -> Self {
         self.config.credit = Credit { calls, bytes };
+        self
+    }
+
+    /// How much may wait here for one other node that takes messages more slowly than they are sent. Beyond
+    /// either, [`RRef::do_send`](crate::RRef::do_send) to its objects gives [`Error::Overloaded`]; calls that
+    /// somebody waits for are not refused. Default 262,144 messages and 256 MiB; at least 1 each.
+    pub fn send_queue(mut self, messages: usize, bytes: usize) -> Self {
+        self.config.send_queue = SendQueue { messages: messages.max(1), bytes: bytes.max(1) };
         self
     }
 

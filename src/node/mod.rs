@@ -517,6 +517,7 @@ impl Node {
         let mut state = self.lock();
         state.check(owner)?;
         state.check_target(&payload)?;
+        state.check_queue(owner, &self.0.config.send_queue)?;
         state.submit(owner, Message::new(Ask::Call { call_id: 0, target }, payload).traced(trace));
         Ok(())
     }

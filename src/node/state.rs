@@ -5,6 +5,7 @@
 
 use super::NodeClock;
 use super::builder::Config;
+use super::builder::SendQueue;
 use super::calls::{ByNumber, PendingCall};
 use super::events::{NodeEvent, Watcher};
 use super::home::{self, Home};
@@ -250,6 +251,23 @@ impl State {
     pub(crate) fn check_target(&self, payload: &Outgoing) -> Result<()> {
         let dead = payload.target.as_ref().and_then(|handle| self.lifetime.broken_reason(handle.key()));
         dead.map_or(Ok(()), |reason| Err(Error::from(reason.clone())))
+    }
+
+    /// Whether there is room for one more message that nobody waits for.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`].
+    pub(crate) fn check_queue(&self, to: NodeUid, room: &SendQueue) -> Result<()> {
+        let Some(peer) = self.peers.get(&to) else { return Ok(()) };
+        let (messages, bytes) = (peer.outbound.len(), peer.outbound.bytes());
+        if messages < room.messages && bytes < room.bytes {
+            return Ok(());
+        }
+        let name = &peer.info.name;
+        let reason = format!(
+            "{messages} messages ({bytes} bytes) wait until `{name}` takes them; send slower, or await `send`"
+        );
+        Err(Error::Overloaded { node: self.name.clone(), reason })
     }
 
     /// The name of a node, or its uid while the name is not known.

@@ -204,9 +204,12 @@ impl<T: Object> RRef<T> {
 
     /// Sends a message and does not wait: nobody hears of its result, or of what goes wrong there.
     ///
+    /// Whoever sends faster than the owner takes is stopped by [`Error::Overloaded`] in the end
+    /// ([`Builder::send_queue`](crate::Builder::send_queue)); await [`send`](RRef::send) to go at its pace.
+    ///
     /// # Errors
     /// What keeps it from being sent: [`Error::OwnerDied`], [`Error::Unreachable`],
-    /// [`Error::Encode`], [`Error::TooLarge`], [`Error::ShuttingDown`].
+    /// [`Error::Encode`], [`Error::TooLarge`], [`Error::Overloaded`], [`Error::ShuttingDown`].
     pub fn do_send<M>(&self, message: M) -> Result<()>
     where
         M: RemoteMessage<Result: Response>,

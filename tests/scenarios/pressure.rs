@@ -2,7 +2,7 @@
 
 use crate::common::program::*;
 use crate::common::{cluster, cluster_of, holders, millis, seconds, until};
-use rref::{Error, Tensor};
+use rref::{Error, RRef, Tensor};
 use std::time::Duration;
 
 /// A thousand connections, each cut with something of everything under way: all is done once and in
@@ -145,6 +145,32 @@ fn resend_buffer_full() {
             // Whether that call has run nobody could know.
             assert!((1..=2).contains(&kept.send(Add(1)).await?));
             assert!(to_b().map(|peer| peer.session) > before);
+            Ok(())
+        },
+    );
+}
+
+/// Who does not wait for answers is stopped in the end, and goes on when there is room. Catches: a queue that
+/// grows for as long as somebody sends.
+#[test]
+fn do_send_to_a_slow_owner_is_refused_in_the_end() {
+    cluster_of(
+        |builder| builder.peer_credit(10, 1 << 20).send_queue(100, 1 << 20),
+        async |[a, _b], _| {
+            let x = a.remote("b", counter, (0,))?;
+            x.ready().await?;
+            x.do_send(Nap(20_000))?;
+            let queued =
+                |x: &RRef<Counter>| (0..).find_map(|n| x.do_send(Log(n)).err().map(|error| (n, error)));
+            let (sent, error) = queued(&x).unwrap_or((0, Error::WouldBlockRuntime));
+            assert!(matches!(error, Error::Overloaded { node, .. } if node == "a"));
+            assert!((99..=110).contains(&sent), "{sent}");
+            let waits = a.report().peers.iter().map(|peer| peer.queued).max();
+            assert!(waits <= Some(100), "{waits:?}");
+            // Who waits is not refused, and comes after all that was sent before.
+            assert!(x.send(Log(sent)).await?);
+            x.do_send(Log(sent + 1))?;
+            assert_eq!(x.send(Snapshot).await?, sent + 2);
             Ok(())
         },
     );
