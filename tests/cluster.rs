@@ -2,7 +2,7 @@
 //! may leave, the first one too.
 
 use rref::prelude::*;
-use rref::{NodeEvent, transport::Network};
+use rref::{LeaseSettings, NodeEvent, transport::Network};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -144,4 +144,26 @@ async fn simultaneous_dial() {
         a.shutdown().await;
         b.shutdown().await;
     }
+}
+
+/// Settings that do not go together are found before anything starts, with the rule that they break.
+#[actix::test]
+async fn settings_that_do_not_go_together() {
+    let good = LeaseSettings::default();
+    let network = Network::new();
+    for (settings, rule) in [
+        (LeaseSettings { grace: Duration::ZERO, ..good }, "TTL + grace >= 4 x resume window"),
+        (LeaseSettings { crashes: 9, ..good }, "TTL + grace >= (crashes + 2) x delay"),
+        (LeaseSettings { heartbeat: Duration::from_secs(20), ..good }, "heartbeat"),
+        (LeaseSettings { suspect_after: Duration::from_secs(1), ..good }, "suspect after >= 2 x heartbeat"),
+    ] {
+        let started = node("a", &network).leases(settings).start().await;
+        assert!(matches!(&started, Err(Error::Config(text)) if text.contains(rule)), "{rule}: {started:?}");
+    }
+    let started = node("a", &network).resend_buffer(1000).start().await;
+    assert!(matches!(&started, Err(Error::Config(text)) if text.contains("524288 or more")), "{started:?}");
+    // Short ones that do are fine, and nothing is left of the attempts.
+    let a = node("a", &network).leases(LeaseSettings::shortened(20)).start().await.unwrap();
+    assert_eq!(a.call("a", square, (3,)).await, Ok(9));
+    a.shutdown().await;
 }

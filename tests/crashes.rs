@@ -512,3 +512,28 @@ fn killed_holder_of_a_million() -> Result<(), Error> {
     processes.assert_no_leaks(&me);
     Ok(())
 }
+
+/// A killed owner's references fail, typed and at once; what it held elsewhere is freed in its time.
+#[test]
+fn owner_crash() -> Result<(), Error> {
+    serve_if_child(node);
+    let mut processes = Processes::start(2)?;
+    let me = join(&processes)?;
+    let theirs = only_on_p2(&me)?;
+    let lost = me.remote("p2", counter, (0,))?;
+    lost.ready().blocking()?;
+    let pending = theirs.send(Block(PATIENCE));
+    until("it is under way", || me.report().peers.iter().all(|peer| peer.queued == 0));
+    processes.kill("p2")?;
+    let error = pending.blocking().err();
+    assert!(matches!(&error, Some(Error::OutcomeUnknown { peer, .. }) if peer == "p2"), "{error:?}");
+    until(
+        "it is known to be dead",
+        || matches!(lost.send(Add(1)).blocking(), Err(Error::OwnerDied { owner, .. }) if owner == "p2"),
+    );
+    assert!(matches!(me.remote("p2", counter, (0,)), Err(Error::OwnerDied { .. })));
+    until("what it held is freed", || holders(&me, "p1").is_empty());
+    drop((theirs, lost));
+    processes.assert_no_leaks(&me);
+    Ok(())
+}

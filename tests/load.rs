@@ -28,6 +28,8 @@ fn node(name: &str) -> Builder {
         .function(holders_at)
         .function(queued_at)
         .function(queued_here)
+        .function(resident)
+        .function(resident_at)
         .function(number)
         .function(keep_number)
         .function(weigh)
@@ -244,6 +246,17 @@ async fn queued_at(peer: String) -> Result<usize, Told> {
     current()?.call(peer, queued_here, ()).await.map_err(told)?
 }
 
+/// Bytes of this process that are in memory; none where the system does not tell.
+fn resident() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    pages.split_whitespace().nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)
+}
+
+/// The same at `peer`.
+async fn resident_at(peer: String) -> Result<Option<u64>, Told> {
+    current()?.call(peer, resident, ()).await.map_err(told)
+}
+
 /// A producer that never waits, and a consumer that is held up: what the consumer's process keeps stays
 /// within the window, however much there is to come; and in the end it gets all, in order.
 async fn slow_consumer() {
@@ -254,7 +267,7 @@ async fn slow_consumer() {
     let consumer = me.remote("worker1", consumer, ()).unwrap();
     consumer.send(Wait(latch)).await.unwrap();
     let mut sent = 0;
-    let mut kept = Vec::new();
+    let (mut kept, mut memory) = (Vec::new(), Vec::new());
     for burst in [WINDOW + WINDOW / 2, WINDOW / 2] {
         for _ in 0..burst {
             consumer.do_send(Item(sent)).unwrap();
@@ -273,11 +286,17 @@ async fn slow_consumer() {
                 assert!(queued <= WINDOW, "{queued} messages wait at the consumer");
             }
             kept.push(queued().await);
+            // By another node: this one's calls wait for room like all else.
+            let there = me.call("worker2", resident_at, ("worker1".into(),)).await.unwrap();
+            memory.push(there.unwrap().unwrap_or(0));
         })
         .await;
     }
     assert!(kept[0] > 0 && kept[0] <= WINDOW, "{kept:?}");
     assert_eq!(kept[0], kept[1], "it grows with what is to come");
+    // What half a window more would take, were it kept there.
+    let more = (WINDOW / 2 * 64) as u64;
+    assert!(memory[1] < memory[0] + more, "{memory:?}");
     permits.add_permits(1);
     assert_eq!(bounded(consumer.send(Seen).timeout(PATIENCE)).await, Ok(sent));
     drop(consumer);

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// The smallest resend buffer that is of use.
-const LEAST_RESEND_BUFFER: usize = 64 << 10;
+const LEAST_RESEND_BUFFER: usize = 512 << 10;
 
 /// How much may wait for one peer before what nobody waits for is refused.
 #[derive(Clone, Copy, Debug)]
@@ -327,10 +327,11 @@ impl Builder {
     }
 
     /// How many bytes this node keeps for each other node until that one has acknowledged them. Default
-    /// 64 MiB, at least 64 KiB.
+    /// 64 MiB, at least 512 KiB.
     ///
-    /// Calls take up to half of it, and wait for room; what the protocol itself has to say never waits.
-    /// Should that fill it, the session begins anew, rather than memory grow: calls under way end with
+    /// Calls take up to half of it, and wait for room: with a small one, large messages are slow. What the
+    /// protocol itself has to say never waits. Should that fill it, with nothing acknowledged for a heartbeat,
+    /// or four times over, the session begins anew, rather than memory grow: calls under way end with
     /// [`Error::OutcomeUnknown`], and no reference is lost.
     pub fn resend_buffer(mut self, bytes: usize) -> Self {
         self.config.resend_buffer = bytes;

@@ -496,12 +496,12 @@ impl State {
         };
         let now = self.now();
         self.leases.mention(now, uid);
-        let _ = self.showed_life(uid);
+        self.leases.connected(now, uid);
+        let _ = self.trust_again(uid);
         let Some(peer) = self.peers.get_mut(&uid) else {
             return Err((RejectReason::UnknownSession, "it is forgotten".into()));
         };
         peer.info = info;
-        peer.poller = None;
         peer.connections += 1;
         let before = std::mem::replace(&mut peer.link, Link::Connected(peer.connections));
         let window = usize::try_from(endpoint.window).unwrap_or(usize::MAX);
@@ -510,17 +510,18 @@ impl State {
         peer.outbound.credit(Credit { calls: endpoint.calls, bytes: endpoint.call_bytes });
         // The last word on it may have been lost with the old connection.
         peer.owes_exceptions = peer.settled_except.is_some();
-        let (number, waker) = (peer.connections, peer.waker.take());
+        let (number, wakers) = (peer.connections, peer.take_wakers());
         let name = peer.info.name.clone();
         self.by_name.insert(name.clone(), uid);
         if number == 1 {
             self.cut_off_predecessor(&name, uid);
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wakers.into_iter().flatten().for_each(|waker| waker.wake());
         match before {
-            Link::Unreachable(_) => self.announce(NodeEvent::PeerBack { name, uid }),
+            Link::Unreachable(_) => {
+                self.announce(NodeEvent::PeerBack { name, uid });
+                self.spread(uid);
+            }
             _ if number == 1 => {
                 self.announce(NodeEvent::PeerUp { name, uid });
                 self.spread(uid);

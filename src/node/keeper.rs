@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// A dial with its handshake that takes longer has failed.
 const DIAL: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const BACKLOG: usize = 4;
 const NEWS: usize = 256;
 /// A peer's heartbeats that the home arbiter has not taken in; more say nothing new.
 const UNREAD: usize = 16;
-/// Beats without a connection after which whoever should be dialled dials itself.
+/// Beats without a word after which whoever should be dialled dials itself.
 const PATIENCE: u32 = 2;
 
 /// What the home arbiter asks of the keeper.
@@ -99,7 +99,7 @@ struct Route {
     /// Whether this node is the one that dials.
     dials: bool,
     dialling: bool,
-    /// Beats since there was a connection.
+    /// Beats since something came from it.
     missed: u32,
     /// Its heartbeats that the home arbiter has not taken in.
     unread: Arc<AtomicUsize>,
@@ -113,15 +113,21 @@ struct Running {
     routes: BTreeMap<NodeUid, Route>,
     connections: u64,
     news: mpsc::Sender<News>,
+    /// Beats without a word after which a connection is dialled anew: a whole lease. The old one stays until the
+    /// new one stands, since what comes by it still counts.
+    silent: u32,
 }
 
 async fn run(node: Node, period: Duration, mut commands: mpsc::UnboundedReceiver<Command>) {
     let (news, mut happened) = mpsc::channel(NEWS);
     let keeper = Keeper::new(node.uid(), node.inner().config.rules, period);
     let mut closed = node.inner().closed.subscribe();
-    let mut running = Running { node, keeper, routes: BTreeMap::new(), connections: 0, news };
+    let beats = node.inner().config.leases.ttl.as_nanos().checked_div(period.as_nanos()).unwrap_or(0);
+    let silent = u32::try_from(beats).unwrap_or(u32::MAX);
+    let mut running = Running { node, keeper, routes: BTreeMap::new(), connections: 0, news, silent };
     loop {
-        let pause = running.keeper.next_due().map(|due| due.saturating_sub(running.now()));
+        let due = running.keeper.next_due();
+        let clock = running.node.inner().clock.clone();
         tokio::select! {
             biased;
             _ = closed.wait_for(|closed| *closed) => return,
@@ -141,7 +147,7 @@ async fn run(node: Node, period: Duration, mut commands: mpsc::UnboundedReceiver
                 Some(command) => running.obey(command),
                 None => return,
             },
-            () = sleep(pause.unwrap_or(Duration::MAX)), if pause.is_some() => running.beat(),
+            () = clock.sleep_until(due.unwrap_or(Duration::MAX)), if due.is_some() => running.beat(),
         }
     }
 }
@@ -166,6 +172,7 @@ impl Running {
                 Ok(stream) => self.connected(peer, stream, input),
                 Err(error) => tracing::debug!("a connection for heartbeats is lost: {error}"),
             },
+            // Answered by whoever runs the loop, since it waits.
             Command::Look => {}
         }
     }
@@ -174,15 +181,17 @@ impl Running {
     fn beat(&mut self) {
         for (peer, beat) in self.keeper.beats(self.now()) {
             self.send(peer, &Frame::Heartbeat(beat));
+            let Some(route) = self.routes.get_mut(&peer) else { continue };
+            route.missed = route.missed.saturating_add(1);
+            if route.connection.is_none() || route.missed > self.silent {
+                self.dial(peer);
+            }
         }
     }
 
     fn send(&mut self, peer: NodeUid, frame: &Frame) {
-        let Some(route) = self.routes.get_mut(&peer) else { return };
-        let Some((_, frames)) = &route.connection else {
-            route.missed += 1;
-            return self.dial(peer);
-        };
+        let Some(route) = self.routes.get(&peer) else { return };
+        let Some((_, frames)) = &route.connection else { return };
         let encoded = match encode(0, 0, 0, frame, &Limits::DEFAULT) {
             Ok(encoded) => encoded,
             Err(error) => return tracing::error!("cannot encode a heartbeat: {error}"),
@@ -213,6 +222,11 @@ impl Running {
     }
 
     fn happened(&mut self, news: News) {
+        if let News::Frame(peer, _) = &news
+            && let Some(route) = self.routes.get_mut(peer)
+        {
+            route.missed = 0;
+        }
         match news {
             News::Frame(peer, Frame::Heartbeat(beat)) => {
                 if let Some(echo) = self.keeper.on_heartbeat(peer, &beat) {

@@ -12,7 +12,6 @@ use rref_core::lease::{Reader, Verdict};
 use rref_core::wire::{Channel, Heartbeat, Hello, PROTOCOL_VERSION};
 use rref_core::{NodeUid, session::Position};
 use std::time::Duration;
-use tokio::time::sleep;
 
 /// A tick that is later than this says that the thread was blocked.
 const LATE: Duration = Duration::from_secs(1);
@@ -32,7 +31,7 @@ impl Node {
             tokio::select! {
                 biased;
                 _ = closed.wait_for(|closed| *closed) => return,
-                () = sleep(due.saturating_sub(self.now())) => {}
+                () = self.inner().clock.sleep_until(due) => {}
             }
             self.tick();
             due = self.now().saturating_add(period);
@@ -51,6 +50,7 @@ impl Node {
             );
         }
         state.forget_sessions();
+        state.end_stalled();
         state.forget_dead();
         state.publish_leases();
         self.advance_leases(&mut state);
@@ -169,7 +169,7 @@ impl State {
     }
 
     /// Tells the keeper what to say to everybody.
-    fn publish_leases(&mut self) {
+    pub(crate) fn publish_leases(&mut self) {
         let peers: Vec<NodeUid> = self.leases.peers().collect();
         for uid in peers {
             let Some(peer) = self.peers.get(&uid) else { continue };

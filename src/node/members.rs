@@ -14,18 +14,22 @@ use rref_core::wire::{Frame, PeerInfo};
 const MEMBERS_LIMIT: usize = 65_536;
 
 impl State {
-    /// A member has been connected for the first time: it is told of the others, and they of it.
-    pub(crate) fn spread(&mut self, newcomer: NodeUid) {
-        let Some(info) = self.peers.get(&newcomer).map(|peer| peer.info.clone()) else { return };
+    /// A member is connected for the first time, or again after it was out of reach, or in a new session:
+    /// it is told of the others, and they of it. Also those whose connection is just lost, since a node that
+    /// nobody has told of would not be asked before something is freed.
+    pub(crate) fn spread(&mut self, member: NodeUid) {
+        let Some(info) = self.peers.get(&member).map(|peer| peer.info.clone()) else { return };
+        let in_reach = |peer: &&Peer| matches!(peer.link, Link::Connected(_) | Link::Dialing { .. });
         let others: Vec<PeerInfo> = self
             .peers
             .values()
-            .filter(|peer| peer.info.uid != newcomer && peer.is_connected())
+            .filter(|peer| peer.info.uid != member && peer.connections > 0)
+            .filter(in_reach)
             .map(|peer| peer.info.clone())
             .collect();
         for other in others {
             let uid = other.uid;
-            self.spread_one(newcomer, other);
+            self.spread_one(member, other);
             self.spread_one(uid, info.clone());
         }
     }
@@ -59,11 +63,12 @@ impl State {
             return Err("it tells of too many nodes".into());
         }
         // A name that is known keeps its node until that one is lost; it is told of its rival.
-        let holder = self.by_name.get(&info.name).copied().filter(|holder| self.keeps_name(*holder));
-        match holder {
-            Some(holder) => self.spread_one(holder, info.clone()),
-            None if info.name != self.name => drop(self.by_name.insert(info.name.clone(), uid)),
-            None => {}
+        let holder = self.by_name.get(&info.name).copied().filter(|holder| !self.is_dead(*holder));
+        let kept = holder.filter(|holder| !self.is_out_of_reach(*holder));
+        match (holder, kept) {
+            (_, Some(holder)) => self.spread_one(holder, info.clone()),
+            (None, _) if info.name != self.name => drop(self.by_name.insert(info.name.clone(), uid)),
+            _ => {}
         }
         // Both are told of each other: one of the two dials, the smaller uid. Of two nodes with one
         // name it is the greater that has to ask whether the other is there, for it will leave.
@@ -72,17 +77,16 @@ impl State {
         self.peers.insert(uid, Peer::new(info, self.credit, self.rules, self.lane_limits));
         let now = self.now();
         self.leases.mention(now, uid);
-        if dials && can_be_dialled && holder.is_none() {
+        if dials && can_be_dialled && kept.is_none() {
             self.wake(uid);
         }
         Ok(())
     }
 
-    /// Whether a node that is heard of may not have the name of this one.
-    fn keeps_name(&self, uid: NodeUid) -> bool {
-        let lost =
-            |peer: &Peer| peer.silent.is_some() || matches!(peer.link, Link::Dead(_) | Link::Unreachable(_));
-        self.peers.get(&uid).is_some_and(|peer| !lost(peer))
+    fn is_out_of_reach(&self, uid: NodeUid) -> bool {
+        self.peers
+            .get(&uid)
+            .is_some_and(|peer| peer.silent.is_some() || matches!(peer.link, Link::Unreachable(_)))
     }
 
     /// Whether there has been a connection with this node.
@@ -90,15 +94,17 @@ impl State {
         self.peers.get(&uid).is_some_and(|peer| peer.connections > 0)
     }
 
-    /// The node of this name is lost, or silent: another one may have been waiting for the name.
+    /// The node of this name is lost, or out of reach: another one may have been waiting for the name. It has
+    /// it once it is connected, and before only if nobody else has.
     pub(crate) fn inherit_name(&mut self, name: &str) {
         let heir = self.peers.values().find(|peer| {
             peer.info.name == name && peer.link == Link::Idle && !peer.info.addresses.is_empty()
         });
-        if let Some(heir) = heir.map(|peer| peer.info.uid) {
+        let Some(heir) = heir.map(|peer| peer.info.uid) else { return };
+        if self.by_name.get(name).is_none_or(|holder| self.is_dead(*holder)) {
             self.by_name.insert(name.to_string(), heir);
-            self.wake(heir);
         }
+        self.wake(heir);
     }
 }
 

@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    fn is_dead(&self, uid: NodeUid) -> bool {
+    pub(crate) fn is_dead(&self, uid: NodeUid) -> bool {
         self.peers.get(&uid).is_some_and(|peer| matches!(peer.link, Link::Dead(_)))
     }
 

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// What a peer may have under way here, unless the builder says otherwise.
 pub(crate) const CREDIT: Credit = Credit { calls: 65_536, bytes: 256 << 20 };
 
+/// How many resend buffers may be full for a peer that goes on acknowledging.
+const FLOOD: usize = 4;
+
 /// The way to a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Link {
@@ -69,6 +72,8 @@ pub(crate) struct Peer {
     pub(crate) waker: Option<Waker>,
     /// An acknowledgement has waited long enough for company.
     pub(crate) ack_now: bool,
+    /// Up to where it had acknowledged at the last tick.
+    pub(crate) acked_before: Seq,
     /// Numbers connections, so that an older one's task notices that it is replaced.
     pub(crate) connections: u64,
     pub(crate) bytes_sent: u64,
@@ -101,6 +106,7 @@ impl Peer {
             poller: None,
             waker: None,
             ack_now: false,
+            acked_before: 0,
             connections: 0,
             bytes_sent: 0,
             bytes_received: 0,
@@ -116,6 +122,11 @@ impl Peer {
 
     pub(crate) fn is_connected(&self) -> bool {
         matches!(self.link, Link::Connected(_))
+    }
+
+    /// Whether so much is kept for it that its session must end even if it goes on acknowledging.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.lane.unacked_bytes() > self.lane.limits().resend_limit.saturating_mul(FLOOD)
     }
 
     /// Whether everything for it has been sent and acknowledged.

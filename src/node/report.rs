@@ -225,12 +225,13 @@ impl fmt::Display for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "node {} ({}): {} objects, {} held, {} calls waiting, {} bytes sent, {} received, calls so far {:?}, handled {:?}",
+            "node {} ({}): {} objects, {} held, {} calls waiting, {} parked, {} bytes sent, {} received, calls so far {:?}, handled {:?}",
             self.node,
             self.uid,
             self.objects.len(),
             self.held.len(),
             self.calls,
+            self.parked,
             self.bytes_sent,
             self.bytes_received,
             self.outcomes,
@@ -250,19 +251,25 @@ impl fmt::Display for NodeReport {
             )?;
         }
         for held in &self.held {
+            let state = match &held.broken {
+                Some(reason) => format!("broken: {reason}"),
+                None if held.confirmed => "confirmed".to_string(),
+                None => "its owner has not confirmed it yet".to_string(),
+            };
             writeln!(
                 f,
-                "  holds {} of {}: {} handles, sent to {:?}",
+                "  holds {} of {} ({state}): {} handles, sent to {:?}",
                 held.id, held.owner, held.handles, held.pins
             )?;
         }
         for peer in &self.peers {
             writeln!(
                 f,
-                "  peer {} ({}): {}, its lease {} for {:.1?}, {} messages queued ({} for want of credit), {} frames unacknowledged, {} of its calls run here ({} bytes)",
+                "  peer {} ({}): {}, session {}, its lease {} for {:.1?}, {} messages queued ({} for want of credit), {} frames unacknowledged, {} of its calls run here ({} bytes)",
                 peer.name,
                 peer.uid,
                 peer.link,
+                peer.session,
                 peer.lease,
                 peer.lease_left,
                 peer.queued,

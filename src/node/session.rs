@@ -58,29 +58,50 @@ impl State {
         let now = self.now();
         self.leases.session_reset(now, uid);
         self.update_settled(uid);
+        // News of members may have been lost with the old one.
+        self.spread(uid);
+        // So that heartbeats speak of it at once, not only with the next tick.
+        self.publish_leases();
     }
 
     /// The session with `uid` cannot go on: its connection is closed, and the next one begins another.
     pub(crate) fn end_session(&mut self, uid: NodeUid) {
         self.leases.reader_closed(Reader::Lane(uid));
+        self.was_drained(uid);
         let now = self.now();
         let Some(peer) = self.peers.get_mut(&uid) else { return };
         peer.lane.end_session();
         peer.down_since.get_or_insert(now);
-        let waker = peer.waker.take();
+        let wakers = peer.take_wakers();
         if peer.is_connected() {
             peer.lose_connection();
             self.to_dial.push(uid);
         }
         // Its task then sees that it is replaced.
-        self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
+        self.after(move || wakers.into_iter().flatten().for_each(|waker| waker.wake()));
+        // What it owns can be excepted from what is settled.
+        self.arm_later();
     }
 
-    /// Ends the session with a peer that acknowledges too little, rather than keep ever more for it.
+    /// Ends the sessions with peers for which too much is kept and that have acknowledged nothing since this was
+    /// done last, a heartbeat ago. A peer that is only slow goes on acknowledging.
+    pub(crate) fn end_stalled(&mut self) {
+        let stalled = |peer: &mut Peer| {
+            let acked = peer.lane.last_assigned() - peer.lane.unacked_frames() as u64;
+            let stands_still = std::mem::replace(&mut peer.acked_before, acked) == acked;
+            (stands_still && peer.lane.is_overfull()).then_some(peer.info.uid)
+        };
+        let stalled: Vec<NodeUid> = self.peers.values_mut().filter_map(stalled).collect();
+        for uid in stalled {
+            self.end_overfull(uid);
+        }
+    }
+
+    /// Ends the session with a peer rather than keep ever more for it.
     pub(crate) fn end_overfull(&mut self, uid: NodeUid) {
         let Some(peer) = self.peers.get(&uid).filter(|peer| peer.lane.is_overfull()) else { return };
         tracing::warn!(
-            "`{}` acknowledges nothing, and the resend buffer is full: the session with it begins anew",
+            "`{}` does not acknowledge what it is sent, and the resend buffer is full: the session with it begins anew",
             peer.info.name
         );
         self.end_session(uid);

@@ -22,7 +22,7 @@ use rref_core::lifetime::{Control, Effect, Lifetime, Outbox};
 use rref_core::session::{AckDue, Class, Credit, LaneLimits};
 use rref_core::wire::{Frame, GoneReason, Limits, encode};
 use rref_core::{NodeUid, ObjectId, Rules, Stamp};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -69,8 +69,8 @@ pub(crate) struct State {
     pub(crate) leases: Leases,
     /// The thread that sends heartbeats.
     pub(crate) keeper: KeeperHandle,
-    /// Connections that are to say that they have nothing unread.
-    to_drain: BTreeSet<NodeUid>,
+    /// Connections that are to say that they have nothing unread, with what each had received when it was asked.
+    pub(crate) to_drain: BTreeMap<NodeUid, u64>,
     /// Whether there are any; read without the lock.
     pub(crate) draining: Arc<AtomicBool>,
     /// Whether the sockets are about to be looked at for that.
@@ -82,8 +82,8 @@ pub(crate) struct State {
     clock: NodeClock,
     /// Peers that want a connection.
     pub(crate) to_dial: Vec<NodeUid>,
-    /// Peers with more to resend than there is room for; their sessions end when the lock is released.
-    pub(crate) overfull: Vec<NodeUid>,
+    /// Peers with far more to resend than there is room for; their sessions end when the lock is released.
+    pub(crate) flooded: Vec<NodeUid>,
     after: Vec<After>,
     home: Arc<Home>,
 }
@@ -118,14 +118,14 @@ impl State {
             rules,
             leases,
             keeper: KeeperHandle::default(),
-            to_drain: BTreeSet::new(),
+            to_drain: BTreeMap::new(),
             draining: Arc::default(),
             looking: false,
             listens: config.listen.is_some() || config.advertise.is_some(),
             divergences: 0,
             clock,
             to_dial: Vec::new(),
-            overfull: Vec::new(),
+            flooded: Vec::new(),
             after: Vec::new(),
             home,
         }
@@ -150,13 +150,14 @@ impl State {
 
     /// The connection to `uid` is to say that it has nothing unread.
     pub(crate) fn want_drained(&mut self, uid: NodeUid) {
-        self.to_drain.insert(uid);
+        let received = self.peers.get(&uid).map_or(0, |peer| peer.bytes_received);
+        self.to_drain.entry(uid).or_insert(received);
         self.draining.store(true, Ordering::Release);
     }
 
     /// It says so. Returns whether somebody wanted to know.
     pub(crate) fn was_drained(&mut self, uid: NodeUid) -> bool {
-        let wanted = self.to_drain.remove(&uid);
+        let wanted = self.to_drain.remove(&uid).is_some();
         self.draining.store(!self.to_drain.is_empty(), Ordering::Release);
         wanted
     }
@@ -189,8 +190,8 @@ impl State {
     /// Somebody should send what is queued for `to`: its connection, or one that is to be made.
     pub(crate) fn wake(&mut self, to: NodeUid) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
-        if peer.lane.is_overfull() {
-            self.overfull.push(to);
+        if peer.is_flooded() {
+            self.flooded.push(to);
         }
         match peer.link {
             Link::Connected(_) => {
@@ -311,8 +312,24 @@ impl State {
         let unsent = peer.outbound.cancel(|message| message.call_id().is_some());
         let withdrawn: HashSet<u64> = unsent.iter().filter_map(Message::call_id).collect();
         self.later(unsent);
+        self.cancel_sent(uid, &withdrawn);
         self.fail_inlets(uid, &Error::OutcomeUnknown { peer: name.clone(), reason: reason.to_string() });
         self.end_calls(uid, |id, call| Some(call.suspended(&name, reason, withdrawn.contains(&id))));
+    }
+
+    /// Tells `uid`, should it return, that nobody waits for its answers any more: streams and watches would go on
+    /// there for ever.
+    fn cancel_sent(&mut self, uid: NodeUid, withdrawn: &HashSet<u64>) {
+        let calls = self.calls.iter().filter(|(_, call)| call.owner == uid).map(|(id, _)| *id);
+        let inlets = self.inlets.iter().filter(|(_, inlet)| inlet.owner == uid).map(|(id, _)| *id);
+        let mut sent: Vec<u64> = calls.chain(inlets).filter(|id| !withdrawn.contains(id)).collect();
+        sent.sort_unstable();
+        let Some(peer) = self.peers.get_mut(&uid).filter(|peer| peer.takes_messages()) else { return };
+        for call_id in sent {
+            // One that cannot be encoded is not known there.
+            let _ = peer.push(Class::Control, &Frame::Cancel { call_id });
+        }
+        self.wake(uid);
     }
 
     /// Takes those calls to `uid` off the table for which `why` finds an error, and gives it to them.
@@ -457,7 +474,7 @@ impl Drop for Locked<'_> {
             }
         }
         // Not sooner: frames of that very session may have been in hand.
-        for uid in std::mem::take(&mut state.overfull) {
+        for uid in std::mem::take(&mut state.flooded) {
             state.end_overfull(uid);
         }
         let after = std::mem::take(&mut state.after);

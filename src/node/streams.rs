@@ -36,7 +36,7 @@ impl Outlet {
 
 /// The caller's side of one stream.
 pub(crate) struct Inlet {
-    owner: NodeUid,
+    pub(super) owner: NodeUid,
     schema: u128,
     trace_id: u128,
     items: mpsc::UnboundedSender<Result<Incoming>>,

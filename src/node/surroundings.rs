@@ -32,12 +32,27 @@ impl Surroundings {
     }
 
     /// What this node's clock shows: for what a node judges by its own time, such as deadlines of calls.
-    /// Timers do not go by it.
+    /// Heartbeats and judgements go by it; other timers do not.
     pub(crate) fn now(&self) -> Instant {
         match self {
             Surroundings::System => Instant::now(),
             #[cfg(feature = "testkit")]
             Surroundings::Simulation(simulated) => simulated.now(),
+        }
+    }
+
+    /// Waits until this node's clock has moved on by `time`: what is periodic for a node goes by its own clock.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        match self {
+            Surroundings::System => tokio::time::sleep(time).await,
+            #[cfg(feature = "testkit")]
+            Surroundings::Simulation(simulated) => {
+                let end = self.now() + time;
+                // Its speed may change meanwhile.
+                while let Some(left) = end.checked_duration_since(self.now()).filter(|left| !left.is_zero()) {
+                    tokio::time::sleep(simulated.virtual_time(left)).await;
+                }
+            }
         }
     }
 
@@ -58,6 +73,11 @@ impl NodeClock {
     /// A clock that starts now.
     pub(crate) fn new(surroundings: &Surroundings) -> NodeClock {
         NodeClock { surroundings: surroundings.clone(), started: surroundings.now() }
+    }
+
+    /// Waits until the clock shows this.
+    pub(crate) async fn sleep_until(&self, due: Duration) {
+        self.surroundings.sleep(due.saturating_sub(self.now())).await;
     }
 
     /// Time since the start.

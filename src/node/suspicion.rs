@@ -9,6 +9,7 @@ use super::peer::{Link, Peer};
 use super::state::State;
 use rref_core::NodeUid;
 use rref_core::lease::{Reader, Suspicion};
+use std::task::Waker;
 
 impl State {
     /// The peer has sent something. True if that makes it trusted again, which others may wait for.
@@ -71,11 +72,12 @@ impl State {
         peer.lane.disconnected();
         peer.down_since = Some(now);
         peer.lose_connection();
-        let waker = peer.waker.take();
+        let wakers = peer.take_wakers();
         self.leases.reader_closed(Reader::Lane(uid));
         self.was_drained(uid);
         self.to_dial.push(uid);
-        self.after(move || waker.into_iter().for_each(|waker| waker.wake()));
+        self.after(move || wakers.into_iter().flatten().for_each(|waker| waker.wake()));
+        self.arm_later();
     }
 }
 
@@ -83,6 +85,11 @@ impl Peer {
     /// Whether it is connected, and calls to it make sense.
     pub(crate) fn is_reachable(&self) -> bool {
         self.is_connected() && self.silent.is_none()
+    }
+
+    /// What makes the connection's task look at the state again, whether it waits for frames or its socket.
+    pub(crate) fn take_wakers(&mut self) -> [Option<Waker>; 2] {
+        [self.waker.take(), self.poller.take()]
     }
 
     /// It has no connection any more, and is dialled.

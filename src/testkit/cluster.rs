@@ -243,13 +243,25 @@ impl TestCluster {
     /// negative, not at all at -1,000,000. Good clocks are within 50.
     ///
     /// It is what the node goes by when it judges how much time has passed, as for the deadlines of calls
-    /// that it is asked. Timers go by virtual time; so does the test.
+    /// that it is asked, and for its heartbeats and leases. Other timers go by virtual time; so does the test.
     #[track_caller]
     pub fn skew_clock(&self, name: &str, millionths: i64) {
         self.tell(name, &format!("its clock runs {millionths} millionths fast"));
         let place = self.place(name);
         match &self.shared.members.borrow()[place] {
             Some(member) => member.simulated.skew(millionths),
+            None => panic!("`{name}` does not run"),
+        }
+    }
+
+    /// The clock of `name` jumps ahead by so much, as when its machine has slept: it has not lived through that
+    /// time.
+    #[track_caller]
+    pub fn step_clock(&self, name: &str, by: Duration) {
+        self.tell(name, &format!("its clock jumps by {by:?}"));
+        let place = self.place(name);
+        match &self.shared.members.borrow()[place] {
+            Some(member) => member.simulated.step(by),
             None => panic!("`{name}` does not run"),
         }
     }

@@ -45,6 +45,20 @@ impl Simulated {
         clock.fast = millionths.max(-1_000_000);
     }
 
+    /// The clock jumps ahead, with all timers as they were: for them, the time has not passed.
+    pub(super) fn step(&self, by: Duration) {
+        let mut clock = self.clock();
+        clock.set = (Instant::now(), clock.now() + by);
+    }
+
+    /// How much virtual time passes while the clock moves on by so much; at least a microsecond.
+    pub(crate) fn virtual_time(&self, shown: Duration) -> Duration {
+        let speed = u64::try_from(1_000_000 + self.clock().fast).unwrap_or(0);
+        let micros = u64::try_from(shown.as_micros()).unwrap_or(u64::MAX).saturating_mul(1_000_000);
+        // A clock that stands still is looked at again now and then.
+        Duration::from_micros(micros.checked_div(speed).unwrap_or(1_000_000).max(1))
+    }
+
     fn clock(&self) -> MutexGuard<'_, Clock> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -170,9 +170,7 @@ impl Faults {
             }
             12 => {
                 // It jumps by up to two minutes.
-                self.cluster.skew_clock(&one, i64::try_from(self.below(12_000)).unwrap_or(0) * 1_000_000);
-                self.cluster.advance(ms(10)).await;
-                self.cluster.skew_clock(&one, 0);
+                self.cluster.step_clock(&one, ms(self.below(12_000) * 10));
             }
             13 => {
                 self.cluster.slow(&one, ms(1 + self.below(20)));

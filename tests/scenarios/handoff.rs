@@ -258,3 +258,67 @@ fn one_dead_owner_does_not_hold_others_pins() {
         Ok(())
     });
 }
+
+/// How long, in virtual time, each thing takes that a user does with references to objects at `b`.
+async fn times(
+    a: &Node,
+    x: &RRef<Counter>,
+    shelf: &RRef<Shelf>,
+) -> anyhow::Result<Vec<(&'static str, Duration)>> {
+    let mut times = Vec::new();
+    let mut begun = Instant::now();
+    let mut took = |what| {
+        times.push((what, begun.elapsed()));
+        begun = Instant::now();
+    };
+    let copy = x.clone();
+    took("clone");
+    copy.do_send(Add(1))?;
+    took("do_send");
+    let call = copy.send(Add(1));
+    took("send");
+    let made = a.remote("b", counter, (0,))?;
+    took("remote");
+    let result = made.remote(Snapshot)?;
+    took("remote of a message");
+    let weak = result.downgrade();
+    took("downgrade");
+    drop((made, result, weak));
+    took("drop of the last");
+    shelf.do_send(Put(copy.clone()))?;
+    took("hand-off, not awaited");
+    drop(copy);
+    took("drop after the hand-off");
+    let taken = there(shelf.send(Take).await?)?;
+    took("hand-off, there and back");
+    a.call("c", drop_it, (taken,)).await?;
+    took("hand-off, there and dropped");
+    drop(call);
+    Ok(times)
+}
+
+/// Whatever is done with references, but for calls of which the answer is awaited, takes as long with the owner a
+/// second away as with it next door. Catches: anything that asks the owner first.
+#[test]
+fn nothing_waits_for_the_owner() {
+    cluster(async |[a, _b, _c], cluster| {
+        let shelf = a.remote("c", shelf, ())?;
+        let x = a.remote("b", counter, (7,))?;
+        x.ready().await?;
+        shelf.ready().await?;
+        // What is said for the first time takes longer, and random delays of the others' links do not help.
+        let _ = times(&a, &x, &shelf).await?;
+        let near = times(&a, &x, &shelf).await?;
+        for other in ["a", "c"] {
+            cluster.delay(other, "b", seconds(1));
+            cluster.delay("b", other, seconds(1));
+        }
+        let far = times(&a, &x, &shelf).await?;
+        for ((what, near), (_, far)) in near.into_iter().zip(far) {
+            // The links between a and c are up to 4 ms long, each way.
+            let limit = if what.starts_with("hand-off, there") { millis(16) } else { Duration::ZERO };
+            assert!(far.max(near) <= limit, "{what}: {near:?} with the owner near, {far:?} with it far");
+        }
+        Ok(())
+    });
+}

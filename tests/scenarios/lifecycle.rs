@@ -1,8 +1,10 @@
 //! How long objects live: who keeps them, and that everything is freed in the end.
 
-use crate::common::program::*;
+use crate::common::program::{self, *};
 use crate::common::{bare, cluster, cluster_of, holders, seconds, until};
+use rref::NodeUid;
 use rref::prelude::*;
+use rref::testkit::TestCluster;
 
 fn tensor_of(len: usize) -> Tensor<f32> {
     Tensor::from(ndarray::Array1::zeros(len))
@@ -567,6 +569,82 @@ fn leaves_while_others_work() {
             until("b's object is freed", || c.report().objects.len() == 1).await;
             let error = a.call("b", add, (1, 2)).await;
             assert!(matches!(&error, Err(Error::OwnerDied { .. })), "{error:?}");
+            Ok(())
+        },
+    );
+}
+
+/// A node joins while another one is out of reach of its introducer, for a moment or for so long that the
+/// session begins anew: the two still meet, or the one would not ask the other before it frees. Catches:
+/// news of members for those alone who are connected, or for once only.
+#[test]
+fn who_joins_meets_whom_its_introducer_could_not_reach() {
+    for away in [3, 30] {
+        let cluster = TestCluster::builder(program::node).names(["a", "b", "c"]).build();
+        let ended = cluster.run(0, async |cluster| {
+            cluster.crash("c");
+            cluster.advance(seconds(10)).await;
+            cluster.partition(["b"]);
+            cluster.cut("a", "b");
+            cluster.advance(seconds(away)).await;
+            let c = cluster.restart("c").await?;
+            cluster.heal();
+            let b = cluster.node("b");
+            let connected = |node: &Node, name: &str, uid: NodeUid| {
+                let peers = node.report().peers;
+                peers.iter().any(|peer| peer.name == name && peer.uid == uid && peer.link == "connected")
+            };
+            until("b and c have met", || connected(&b, "c", c.uid()) && connected(&c, "b", b.uid())).await;
+            assert_eq!(b.call("c", add, (1, 2)).await?, 3);
+            Ok(())
+        });
+        if let Err(failure) = ended {
+            panic!("away for {away} s: {failure}");
+        }
+    }
+}
+
+/// A weak reference keeps nothing, and finds out whether there is still something.
+#[test]
+fn weak_upgrade_before_and_after_free() {
+    cluster(async |[a, b, c], _| {
+        let x = a.remote("b", counter, (7,))?;
+        let shelf = a.remote("c", shelf, ())?;
+        shelf.send(Put(x.clone())).await?;
+        let weak = x.downgrade();
+        let again = there(weak.upgrade().await?)?;
+        assert_eq!(again.send(Add(1)).await?, 8);
+        drop((x, again));
+        until("only c holds it", || {
+            a.report().held.iter().all(|held| held.handles <= 1 && held.pins.is_empty())
+        })
+        .await;
+        // Through the owner: this node itself holds nothing any more.
+        assert_eq!(there(weak.upgrade().await?)?.send(Add(1)).await?, 9);
+        drop(shelf);
+        until("it is freed", || b.report().objects.is_empty() && c.report().objects.is_empty()).await;
+        assert!(weak.upgrade().await?.is_none());
+        Ok(())
+    });
+}
+
+/// Who has let go of everything leaves without leaks, and so does everybody else, whatever had been under way.
+#[test]
+fn shutdown_zero_leak() {
+    bare::<3>(
+        |builder| builder,
+        async |[a, b, c], _| {
+            let shelf = a.remote("c", shelf, ())?;
+            let (x, y) = (a.remote("b", counter, (1,))?, c.remote("a", counter, (2,))?);
+            shelf.send(Put(x.clone())).await?;
+            shelf.send(Put(x.clone())).await?;
+            assert_eq!(y.send(Add(1)).await?, 3);
+            let taken = there(shelf.send(Take).await?)?;
+            drop((x, y, taken, shelf));
+            for node in [a, b, c] {
+                let report = node.shutdown().await;
+                assert!(report.leaked.is_empty() && report.complete, "{:?}", report.leaked);
+            }
             Ok(())
         },
     );

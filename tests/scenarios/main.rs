@@ -12,6 +12,7 @@ mod handoff;
 mod leases;
 mod lifecycle;
 mod messages;
+mod mutants;
 mod pressure;
 mod remote;
 mod silence;

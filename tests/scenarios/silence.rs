@@ -41,8 +41,8 @@ fn silent_owner_is_suspect() {
         cluster.heal();
         until("b is back", || is_connected(&a, "b")).await;
         assert!(matches!(watch.next().await, Some(Event::OwnerBack)));
-        // The first call was under way all the time, and has run once.
-        assert_eq!(x.send(Add(1)).await?, 9);
+        // The first call was under way all the time; nobody could know whether it would run.
+        assert!((8..=9).contains(&x.send(Add(1)).await?));
         assert_eq!(session_and_link(&a, "b"), before);
         Ok(())
     });
@@ -64,7 +64,8 @@ fn paused_owner_is_suspect_and_suspects_nobody() {
         cluster.resume("b");
         until("b is back", || is_connected(&a, "b")).await;
         cluster.advance(seconds(10)).await;
-        assert_eq!((x.send(Add(1)).await?, y.send(Add(1)).await?), (2, 1));
+        assert!((1..=2).contains(&x.send(Add(1)).await?));
+        assert_eq!(y.send(Add(1)).await?, 1);
         let heard = tokio::time::timeout(Duration::ZERO, events.next()).await;
         assert!(heard.is_err(), "{heard:?}");
         Ok(())
@@ -86,7 +87,7 @@ fn owner_that_does_not_hear_is_suspect() {
         assert!((seconds(26)..seconds(32)).contains(&took), "{took:?}");
         cluster.heal();
         until("b hears again", || is_connected(&a, "b")).await;
-        assert_eq!(x.send(Add(1)).await?, 9);
+        assert!((8..=9).contains(&x.send(Add(1)).await?));
         Ok(())
     });
 }
@@ -117,4 +118,60 @@ fn silent_owner_does_not_hold_others_pins() {
             Ok(())
         },
     );
+}
+
+/// Streams and watches that have failed here end there too, once the owner answers again. Catches: a stream that
+/// waits for a reader for ever, and keeps its object.
+#[test]
+fn what_has_failed_here_ends_there() {
+    cluster(async |[a, b, _c], cluster| {
+        let x = a.remote("b", counter, (0,))?;
+        let watch = x.watch();
+        let slow = a.call("b", slow, (600_000, 1));
+        let mut numbers = a.call("b", endless, ()).await?;
+        assert_eq!(numbers.next().await.transpose()?, Some(0));
+        cluster.partition(["b"]);
+        while numbers.next().await.transpose().is_ok_and(|number| number.is_some()) {}
+        assert!(matches!(slow.await, Err(Error::OutcomeUnknown { .. })));
+        cluster.heal();
+        until("b is back", || is_connected(&a, "b")).await;
+        drop((watch, numbers));
+        let running = || b.report().peers.iter().map(|peer| peer.running).sum::<usize>();
+        // The stream is over; what remains of watches goes with their object.
+        until("the stream is over", || running() <= 3).await;
+        drop(x);
+        until("nothing holds the object", || b.report().objects.is_empty()).await;
+        // What has begun is not interrupted.
+        assert_eq!(running(), 1);
+        cluster.advance(seconds(600)).await;
+        Ok(())
+    });
+}
+
+/// Silent, then without a connection, then back: told of once.
+#[test]
+fn silent_and_lost_and_back() {
+    cluster(async |[a, _b, _c], cluster| {
+        let x = a.remote("b", counter, (0,))?;
+        x.ready().await?;
+        let mut events = a.events();
+        cluster.partition(["b"]);
+        cluster.advance(seconds(10)).await;
+        cluster.cut("a", "b");
+        cluster.advance(seconds(3)).await;
+        cluster.heal();
+        until("b is back", || is_connected(&a, "b")).await;
+        assert_eq!(x.send(Add(1)).await?, 1);
+        cluster.advance(seconds(30)).await;
+        let mut of_b = Vec::new();
+        while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
+            match event {
+                NodeEvent::PeerSuspect { name, .. } if name == "b" => of_b.push("suspect"),
+                NodeEvent::PeerBack { name, .. } if name == "b" => of_b.push("back"),
+                other => assert!(!format!("{other:?}").contains("\"b\""), "{other:?}"),
+            }
+        }
+        assert_eq!(of_b, ["suspect", "back"]);
+        Ok(())
+    });
 }

@@ -13,7 +13,8 @@ fn a_partition_holds_back_and_healing_delivers() {
         cluster.partition(["n3"]);
         let held = n1.call("n3", add, (1, 2));
         assert_eq!(n1.call("n2", add, (1, 2)).await?, 3);
-        cluster.advance(secs(30)).await;
+        // For longer, and calls would not be waited for.
+        cluster.advance(secs(3)).await;
         cluster.heal();
         let begun = cluster.now();
         assert_eq!(held.await?, 3);
@@ -176,7 +177,8 @@ fn a_paused_node_does_nothing_and_then_catches_up() {
                 tokio::time::sleep(ms(10)).await;
             }
         });
-        cluster.advance(secs(20)).await;
+        // For longer, and calls would not be waited for.
+        cluster.advance(secs(3)).await;
         assert_eq!(ticks.get(), 0);
         cluster.resume("n2");
         assert_eq!(call.await?, 3);

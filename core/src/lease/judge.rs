@@ -197,6 +197,7 @@ impl Leases {
         lease.given_up = false;
         lease.give_up_after = None;
         lease.echoed = Some(time);
+        lease.echo_sent = None;
         lease.mismatch = None;
         lease.renewed = Some(time);
         lease.suspected = None;

@@ -26,6 +26,7 @@
 //! | a reader was polled until it had nothing more, and all it gave is processed | [`Leases::reader_drained`] |
 //! | the keeper hands over a heartbeat | [`Leases::on_heartbeat`], with the lane's current session (0 if it has ended) |
 //! | the keeper hands over an echo's sending time | [`Leases::on_echo`] |
+//! | a data connection is up | [`Leases::connected`] |
 //! | anything has come from a peer | [`Leases::sign_of_life`] |
 //! | every heartbeat period | [`Leases::tick`], then [`Leases::publish`] for each of [`Leases::peers`] to [`Keeper::publish`] |
 //! | a Leave (`Leaving`) is processed | [`Leases::left`] |

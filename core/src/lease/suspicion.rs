@@ -1,7 +1,7 @@
 //! When calls to a peer should fail, long before anything about its lease is judged.
 //!
 //! Knows times and signs of life; nothing here frees memory or ends a session: whoever is suspected
-//! keeps all it has, and is trusted again with the next thing it says.
+//! keeps all it has, and is trusted again with the next thing it says, or echoes.
 
 use super::judge::{Lease, Leases};
 use super::settings::LeaseSettings;
@@ -25,6 +25,15 @@ impl Leases {
         let Some(lease) = self.peers.get_mut(&peer) else { return };
         lease.sign = Some(time);
         if lease.suspected == Some(Suspicion::Silent) {
+            lease.suspected = None;
+        }
+    }
+
+    /// A connection with the peer stands, after none did or in place of another: whatever was suspected
+    /// before is seen anew.
+    pub fn connected(&mut self, now: Duration, peer: NodeUid) {
+        self.sign_of_life(now, peer);
+        if let Some(lease) = self.peers.get_mut(&peer) {
             lease.suspected = None;
         }
     }
@@ -57,12 +66,16 @@ impl Lease {
         let long = |since: Option<Duration>| {
             since.is_some_and(|since| time.saturating_sub(since) >= settings.suspect_after)
         };
-        let passed = |deadline| time.saturating_add(late) >= deadline;
+        let passed = match self.deadline(settings) {
+            Some(deadline) => time.saturating_add(late) >= deadline,
+            // No echo yet, or none in this session.
+            None => self.echoed.is_some_and(|since| time.saturating_sub(since) >= settings.reliance()),
+        };
         if self.suspected.is_some() {
             None
         } else if long(self.renewed.max(self.sign)) {
             Some(Suspicion::Silent)
-        } else if long(self.echoed) && self.deadline(settings).is_some_and(passed) {
+        } else if long(self.echoed) && passed {
             // After a pause of this node's own the deadline has passed at once: only what happens
             // afterwards shows whether it is heard.
             Some(Suspicion::Unheard)

@@ -236,6 +236,11 @@ impl<F> Lane<F> {
         self.buffer.len()
     }
 
+    /// The sizes in force.
+    pub fn limits(&self) -> &LaneLimits {
+        &self.limits
+    }
+
     /// Whether the resend buffer exceeds its limit: the session must end rather than grow for ever.
     pub fn is_overfull(&self) -> bool {
         self.unacked_bytes > self.limits.resend_limit

@@ -126,3 +126,27 @@ pub fn seconds(count: u64) -> Duration {
 pub fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
+
+/// As [`cluster`], with a rule of the protocol left out.
+pub fn mutant<const N: usize>(
+    rule: &str,
+    test: impl AsyncFnOnce([Node; N], TestCluster) -> anyhow::Result<()>,
+) {
+    run(simulation::<N>(|builder| builder).mutant(rule), test);
+}
+
+/// Passes if `test` does, and fails in the same cluster with one of the protocol's rules left out: so that what these
+/// tests can find out is seen.
+pub fn needs<const N: usize>(rule: &str, test: impl AsyncFn([Node; N], TestCluster) -> anyhow::Result<()>) {
+    let run = |cluster: ClusterBuilder, seed| {
+        cluster.build().run(seed, async |cluster| match cluster.nodes().try_into() {
+            Ok(nodes) => Ok(test(nodes, cluster).await?),
+            Err(nodes) => Err(format!("{N} nodes were asked for, and there are {nodes:?}").into()),
+        })
+    };
+    if let Err(failure) = run(simulation::<N>(|builder| builder), 0) {
+        panic!("with all rules: {failure}");
+    }
+    let caught = (0..10).any(|seed| run(simulation::<N>(|builder| builder).mutant(rule), seed).is_err());
+    assert!(caught, "nobody misses the rule `{rule}`");
+}

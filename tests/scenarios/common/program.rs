@@ -14,6 +14,7 @@ pub fn node(name: &str) -> rref::Builder {
         .function(add)
         .function(text)
         .function(slow)
+        .function(endless)
         .function(fetch)
         .function(sum)
         .function(sum_tensor)
@@ -62,6 +63,11 @@ pub fn text(text: String) -> String {
 pub async fn slow(ms: u64, value: i64) -> i64 {
     tokio::time::sleep(Duration::from_millis(ms)).await;
     value
+}
+
+/// All numbers from 0.
+pub fn endless() -> rref::Streaming<i64> {
+    rref::Streaming::from_iter(0..)
 }
 
 pub fn divide(x: i64, y: i64) -> Result<i64, String> {
