@@ -23,6 +23,7 @@ impl super::Builder {
             .function_as("rref.stop", stop)
             .function_as("rref.share", share)
             .function_as("rref.lookup", lookup)
+            .function_as("rref.type_names", type_names)
     }
 }
 
@@ -76,6 +77,20 @@ pub(crate) fn stop(object: AnyRef) {
 pub(crate) fn share(label: String, object: AnyRef) -> Result<(), String> {
     let Some(node) = Node::current() else { return Err("no node runs this".into()) };
     node.put_name(label, object).map_err(|error| error.to_string())
+}
+
+/// The names of the types of objects of this node, by creator and number; empty for those that are not there.
+pub(crate) fn type_names(objects: Vec<(u128, u64)>) -> Vec<String> {
+    let Some(node) = Node::current() else { return Vec::new() };
+    let state = node.lock();
+    let type_name = |(creator, create_no): (u128, u64)| {
+        let id = ObjectId { owner: node.uid(), creator: NodeUid(creator), create_no };
+        match state.objects.get(&id) {
+            Some(Entry::Live(occupant)) => occupant.wire_name().into_owned(),
+            _ => String::new(),
+        }
+    };
+    objects.into_iter().map(type_name).collect()
 }
 
 /// The reference that is kept here under a name.

@@ -5,18 +5,23 @@
 use super::state::{Lanes, Phase};
 use super::{Entry, Node};
 use crate::error::{Error, Result};
-use rref_core::ObjectId;
 use rref_core::lifetime::HandleKey;
 use rref_core::session::Class;
 use rref_core::wire::{Frame, LeaveStage};
+use rref_core::{NodeUid, ObjectId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::PoisonError;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Pause between two looks at whether everything is done.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// Objects of others that are asked for their types, for the report of leaks.
+const TYPES: usize = 256;
+/// How long the answers may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a node still had when it left.
 #[derive(Clone, Debug)]
@@ -34,7 +39,7 @@ pub struct ShutdownReport {
 pub struct Leak {
     /// The object.
     pub object: ObjectId,
-    /// The name of its type, where this node knows it.
+    /// The name of its type; empty if its owner did not say.
     pub type_name: String,
     /// The node that owns it.
     pub owner: String,
@@ -65,6 +70,7 @@ impl Node {
     /// for; then every reference that is still held is given back, and reported as a leak. Bounded by
     /// [`Builder::shutdown_deadline`](crate::Builder::shutdown_deadline). A second call does nothing.
     pub async fn shutdown(&self) -> ShutdownReport {
+        let types = self.types_of_held().await;
         {
             let mut state = self.lock();
             if state.phase != Phase::Running {
@@ -77,7 +83,7 @@ impl Node {
         // None if it lies beyond what a clock can say.
         let deadline = Instant::now().checked_add(self.inner().config.shutdown_deadline);
         let mut complete = self.wait_while(deadline, Node::is_busy).await;
-        let leaked = self.leaks();
+        let leaked = self.leaks(&types);
         for leak in &leaked {
             tracing::warn!("leaked: {leak}; drop every RRef before shutdown()");
         }
@@ -167,8 +173,39 @@ impl Node {
             || state.peers.values().any(|peer| peer.is_reachable() && !peer.is_quiet())
     }
 
+    /// Of what types the objects of others are that are held here: their owners know. Only for the report of leaks,
+    /// so not of more than a few, and nobody waits for long.
+    async fn types_of_held(&self) -> BTreeMap<ObjectId, String> {
+        let mut by_owner: BTreeMap<NodeUid, Vec<ObjectId>> = BTreeMap::new();
+        {
+            let state = self.lock();
+            if state.phase != Phase::Running {
+                return BTreeMap::new();
+            }
+            let held = state.lifetime.held().filter(|held| held.handles > 0 && held.broken.is_none());
+            let reachable = |uid: NodeUid| state.peers.get(&uid).is_some_and(|peer| peer.is_reachable());
+            for held in held.filter(|held| reachable(held.id.owner)).take(TYPES) {
+                by_owner.entry(held.id.owner).or_default().push(held.id);
+            }
+        }
+        let ask = |(owner, ids): (NodeUid, Vec<ObjectId>)| {
+            let objects: Vec<(u128, u64)> = ids.iter().map(|id| (id.creator.0, id.create_no)).collect();
+            (ids, self.ask(owner, super::builtin::type_names, (objects,)))
+        };
+        let asked: Vec<_> = by_owner.into_iter().map(ask).collect();
+        let mut types = BTreeMap::new();
+        let answers = async {
+            for (ids, answer) in asked {
+                types.extend(ids.into_iter().zip(answer.await.unwrap_or_default()));
+            }
+        };
+        // Those that are missing are reported without.
+        let _ = timeout(PATIENCE.min(self.inner().config.shutdown_deadline), answers).await;
+        types
+    }
+
     /// What is still held.
-    fn leaks(&self) -> Vec<Leak> {
+    fn leaks(&self, types: &BTreeMap<ObjectId, String>) -> Vec<Leak> {
         let state = self.lock();
         let owned = state.lifetime.owned().filter(|owned| owned.local > 0 || !owned.holders.is_empty()).map(
             |owned| {
@@ -183,11 +220,11 @@ impl Node {
                 (owned.id, type_name, holders)
             },
         );
-        let held = state
-            .lifetime
-            .held()
-            .filter(|held| held.handles > 0 && held.broken.is_none())
-            .map(|held| (held.id, String::new(), vec![self.name().to_string()]));
+        let held =
+            state.lifetime.held().filter(|held| held.handles > 0 && held.broken.is_none()).map(|held| {
+                let type_name = types.get(&held.id).cloned().unwrap_or_default();
+                (held.id, type_name, vec![self.name().to_string()])
+            });
         owned
             .chain(held)
             .map(|(object, type_name, holders)| Leak {

@@ -4,7 +4,6 @@
 
 use crate::common::program::*;
 use crate::common::{holders, mutant, needs, seconds, until};
-use rref::prelude::*;
 
 fn there<T>(found: Option<T>) -> anyhow::Result<T> {
     found.ok_or_else(|| anyhow::anyhow!("nothing there"))
