@@ -154,7 +154,7 @@ fn untimed() -> Setup {
 }
 
 fn timed() -> Setup {
-    Setup { timed: true, longest_wait: 1000, longest_block: 1000, ..Setup::new("scene") }
+    Setup { timed: true, longest_wait: Some(1000), longest_block: 1000, ..Setup::new("scene") }
 }
 
 /// Section 6, step 3: a claim in the lost window is made again by the inventory, and settles with its end.
@@ -171,7 +171,7 @@ fn reset_while_awaiting() {
     scene.act(Action::Answer { from: C, to: B });
     // The begin is acknowledged: that confirms nothing yet.
     scene.deliver(C, B);
-    scene.act(Action::Ack { from: B, to: C, except: None, late: false });
+    scene.act(Action::Ack { from: B, to: C, except: false, late: false });
     assert!(scene.world.nodes[C].life.held().all(|held| !held.confirmed));
     assert_eq!(scene.pins(A), 1);
     scene.settle();
@@ -194,7 +194,7 @@ fn pins_and_unsettled_introductions_outlive_the_session() {
     scene.deliver(A, C);
     scene.deliver(C, A);
     // Everything between A and C is processed, and still the pin stays: B has not heard of C.
-    scene.world.acknowledge(&scene.setup, C, A, None, false);
+    scene.world.acknowledge(&scene.setup, C, A, false, false);
     assert_eq!(scene.pins(A), 1);
     scene.settle();
     assert_eq!((scene.pins(A), scene.holders(scene.object())), (0, vec![C]));
