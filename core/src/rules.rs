@@ -54,6 +54,8 @@ rules! {
     drop_foreign_acks,
     /// Section 3: introductions of broken entries count as settled.
     settle_broken,
+    /// Section 3: owners out of reach are left out of `settled`, and do not hold everybody's pins.
+    settle_with_exceptions,
     /// Section 3: exceptions never apply to pins on objects of the excepted owners.
     spare_excepted_owners,
     /// Section 4: a broken entry sends no release.
@@ -90,6 +92,8 @@ rules! {
     relist_after_fence,
     /// R10: what is sent to a node while it is fenced lists and pins nothing.
     list_no_fenced,
+    /// R10: a fence drops the pins toward the node.
+    drop_pins_at_fence,
     /// R10: a fence ends the session; the node returns by a reset.
     reset_after_fence,
     /// R13: giving an owner up ends the session with it.

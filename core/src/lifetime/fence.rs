@@ -18,7 +18,9 @@ impl Lifetime {
         }
         self.peer(peer).fence = Fence::Fenced;
         self.strike_all(peer);
-        self.drop_pins_toward(peer, out);
+        if self.rules.drop_pins_at_fence {
+            self.drop_pins_toward(peer, out);
+        }
         if self.rules.report_dead_creators {
             for id in self.expected_of(peer) {
                 self.fail_expected(id, GoneReason::CreatorDied, out);

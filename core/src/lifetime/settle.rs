@@ -98,7 +98,8 @@ impl Lifetime {
     /// The same, leaving out introductions of objects of the owners in `exceptions`.
     pub fn settled_except(&self, peer: NodeUid, exceptions: &[NodeUid]) -> Seq {
         let Some(peer) = self.peers.get(&peer) else { return 0 };
-        let open = peer.unsettled.iter().filter(|(owner, _)| !exceptions.contains(owner));
+        let left_out = |owner: &NodeUid| self.rules.settle_with_exceptions && exceptions.contains(owner);
+        let open = peer.unsettled.iter().filter(|(owner, _)| !left_out(owner));
         let first = open.filter_map(|(_, at)| at.first_key_value()).map(|(at, _)| *at).min();
         match first {
             // A frame under way counts as little as what is not settled.

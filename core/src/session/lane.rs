@@ -408,6 +408,11 @@ impl<F> Lane<F> {
         }
     }
 
+    /// What the peer has settled of ours in this session: of all owners, and but for some.
+    pub fn settled_marks(&self) -> (Seq, Option<&SettledExcept>) {
+        (self.settled, self.settled_except.as_ref())
+    }
+
     /// There is news for an Ack that the lane cannot see: our settled watermark moved. One with
     /// exceptions travels in an Ack only, so it is owed again if another frame was stamped first.
     pub fn owe_ack(&mut self) {

@@ -247,6 +247,9 @@ fn parked_limit() {
     life.on_claim(uid(C), &[id(1), id(2), id(1)], out).unwrap();
     let err = life.on_claim(uid(C), &[id(3)], out).unwrap_err();
     assert_eq!(err, ProtocolError::TooManyParked { from: uid(C), id: id(3), limit: 2 });
+    // A call over the limit is told so, and counts nowhere; one for what is expected already parks.
+    assert_eq!((life.call_arrived(id(3)), life.call_arrived(id(2))), (Arrival::TooMany, Arrival::Park));
+    assert_eq!((life.owned_count(), life.parked_count()), (2, 2));
     let home = life.import(&[id(3), id(2)], uid(C), at(1), out);
     assert_eq!(home[0].state, ImportState::Gone(GoneReason::NeverCreated));
     assert_eq!(home[1].state, ImportState::Ok);

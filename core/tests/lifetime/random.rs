@@ -92,7 +92,7 @@ fn needed(rules: Rules, expect: &[&str]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 26_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_lost_nothing_leaked(steps in prop::collection::vec(any::<Step>(), 0..200)) {

@@ -1,13 +1,14 @@
-//! Random walks: some 10^5 steps through worlds with many faults, minimised when one goes wrong.
+//! Random walks, tens of thousands, through worlds with many faults (breaks, resets, crashes, partitions,
+//! blocked nodes), minimised when one goes wrong. With those of `tests/lifetime` they are 10^5 and more.
 
 use crate::kit::walks::{picks, walk, worlds};
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 50_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_lost_nothing_leaked(world in 0..5usize, picks in prop::collection::vec(any::<u16>(), 0..400)) {
+    fn nothing_lost_nothing_leaked(world in 0..5usize, picks in prop::collection::vec(any::<u16>(), 0..200)) {
         let setup = &worlds()[world];
         if let Err((why, steps)) = walk(setup, &picks) {
             prop_assert!(false, "{}: {why}\nafter {steps:#?}", setup.name);

@@ -4,9 +4,9 @@
 use crate::kit::actions::Action;
 use crate::kit::setup::Setup;
 use crate::kit::world::{Content, World, index, uid};
-use rref_core::ObjectId;
 use rref_core::lease::PeerState;
 use rref_core::lifetime::{Control, GoneReason, HandleKey};
+use rref_core::{ObjectId, Rules};
 
 /// B owns, A introduces, C receives; X is another owner.
 const B: usize = 0;
@@ -154,7 +154,7 @@ fn untimed() -> Setup {
 }
 
 fn timed() -> Setup {
-    Setup { timed: true, longest_wait: 1000, longest_block: 1000, ..Setup::new("scene") }
+    Setup { timed: true, longest_wait: Some(1000), longest_block: 1000, ..Setup::new("scene") }
 }
 
 /// Section 6, step 3: a claim in the lost window is made again by the inventory, and settles with its end.
@@ -171,7 +171,7 @@ fn reset_while_awaiting() {
     scene.act(Action::Answer { from: C, to: B });
     // The begin is acknowledged: that confirms nothing yet.
     scene.deliver(C, B);
-    scene.act(Action::Ack { from: B, to: C, except: None, late: false });
+    scene.act(Action::Ack { from: B, to: C, except: false, late: false });
     assert!(scene.world.nodes[C].life.held().all(|held| !held.confirmed));
     assert_eq!(scene.pins(A), 1);
     scene.settle();
@@ -194,7 +194,7 @@ fn pins_and_unsettled_introductions_outlive_the_session() {
     scene.deliver(A, C);
     scene.deliver(C, A);
     // Everything between A and C is processed, and still the pin stays: B has not heard of C.
-    scene.world.acknowledge(&scene.setup, C, A, None, false);
+    scene.world.acknowledge(&scene.setup, C, A, false, false);
     assert_eq!(scene.pins(A), 1);
     scene.settle();
     assert_eq!((scene.pins(A), scene.holders(scene.object())), (0, vec![C]));
@@ -214,6 +214,23 @@ fn a_pin_for_a_lost_frame_falls() {
     assert_eq!(scene.pins(A), 0);
     assert!(scene.is_freed());
     scene.finish();
+}
+
+/// The models' own record of I6 sees a frame that is applied again, and one of a session that is over.
+#[test]
+fn frames_out_of_place_are_seen() {
+    let again = Rules { drop_duplicates: false, ..Rules::ALL };
+    for (rules, reset) in [(again, false), (Rules::ALL, true)] {
+        let mut scene = Scene::new(Setup { rules, ..untimed() });
+        scene.give(A, C);
+        let frame = scene.world.frames[&(A, C)].values().next().unwrap().clone();
+        scene.deliver(A, C);
+        if reset {
+            scene.reset(A, C);
+        }
+        scene.world.process(&scene.setup, A, C, frame);
+        assert!(scene.world.bad.as_ref().is_some_and(|why| why.starts_with("I6: frame")), "{reset}");
+    }
 }
 
 /// Step 4: a release that the reset discarded is made good by absence from the inventory.

@@ -1,7 +1,7 @@
 //! What can happen next in a world.
 
 use super::setup::Setup;
-use super::world::{Packet, World, uid};
+use super::world::{Packet, World, index, uid};
 use rref_core::lifetime::HandleKey;
 use rref_core::{NodeUid, ObjectId, Stamp};
 
@@ -67,11 +67,12 @@ pub enum Action {
         from: usize,
         to: usize,
     },
-    /// `from` says what it has processed, but for objects of an owner; `late` ones may be overtaken.
+    /// `from` says what it has processed; `except`, but for objects of owners out of its reach; `late` ones
+    /// may be overtaken.
     Ack {
         from: usize,
         to: usize,
-        except: Option<usize>,
+        except: bool,
         late: bool,
     },
     /// Both ends lose the connection, with all that is in flight.
@@ -294,7 +295,11 @@ impl World {
             if self.budget.breaks > 0 {
                 actions.push(Action::LoseAnswer { from, to });
             }
-        } else if idle && self.must_dial(from, to) && !self.nodes[from].blocked && !self.nodes[to].blocked {
+        } else if idle
+            && self.must_dial(setup, from, to)
+            && !self.nodes[from].blocked
+            && !self.nodes[to].blocked
+        {
             actions.push(Action::Dial { from, to });
         }
         let Some(lane) = self.nodes[from].lanes.get(&to) else { return };
@@ -334,10 +339,14 @@ impl World {
         }
     }
 
-    fn must_dial(&self, from: usize, to: usize) -> bool {
+    fn must_dial(&self, setup: &Setup, from: usize, to: usize) -> bool {
         let down = |i: usize, j: usize| self.nodes[i].lanes.get(&j).is_some_and(|lane| !lane.is_connected());
         let pending = |i: usize, j: usize| self.answers.contains_key(&(i, j));
+        // Whoever has claimed too much tries again when less waits.
+        let full = |i: usize| self.nodes[i].life.parked_count() >= setup.parked_limit;
         (down(from, to) || down(to, from))
+            && !full(from)
+            && !full(to)
             && !pending(from, to)
             && !pending(to, from)
             && !self.nodes[from].left
@@ -354,31 +363,35 @@ impl World {
     }
 
     fn of_acks(&self, setup: &Setup, from: usize, to: usize, actions: &mut Vec<Action>) {
-        if self.is_ack_news(setup, from, to, None) {
-            actions.push(Action::Ack { from, to, except: None, late: false });
+        if self.is_ack_news(setup, from, to, false) {
+            actions.push(Action::Ack { from, to, except: false, late: false });
             if self.budget.acks > 0 && !self.wire.contains_key(&(from, to)) {
-                actions.push(Action::Ack { from, to, except: None, late: true });
+                actions.push(Action::Ack { from, to, except: false, late: true });
             }
-        }
-        if setup.exceptions {
-            for x in (0..self.nodes.len()).filter(|x| *x != from && *x != to && self.is_cut(from, *x)) {
-                if self.is_ack_news(setup, from, to, Some(x)) && !self.is_ack_news(setup, from, to, None) {
-                    actions.push(Action::Ack { from, to, except: Some(x), late: false });
-                }
-            }
+        } else if setup.exceptions && self.is_ack_news(setup, from, to, true) {
+            actions.push(Action::Ack { from, to, except: true, late: false });
         }
     }
 
+    /// The owners that keep introductions of `to` from settling at `from`, and are out of its reach.
+    pub fn exceptions(&self, from: usize, to: usize) -> Vec<NodeUid> {
+        let out_of_reach = |owner: &NodeUid| {
+            let owner = index(*owner);
+            owner != to && (!self.nodes[owner].alive || self.is_cut(from, owner))
+        };
+        self.nodes[from].life.unsettled_owners(uid(to)).filter(out_of_reach).collect()
+    }
+
     /// Whether the other side would learn something that it waits for.
-    pub fn is_ack_news(&self, setup: &Setup, from: usize, to: usize, except: Option<usize>) -> bool {
+    pub fn is_ack_news(&self, setup: &Setup, from: usize, to: usize, except: bool) -> bool {
         let (node, other) = (&self.nodes[from], &self.nodes[to]);
         let Some(lane) = node.lanes.get(&to) else { return false };
-        let exceptions: Vec<NodeUid> = except.into_iter().map(uid).collect();
+        let exceptions = if except { self.exceptions(from, to) } else { Vec::new() };
         let (session_no, ack) = (lane.session_no(), lane.processed());
         let settled = node.life.settled_except(uid(to), &exceptions);
         let acked = Stamp { session_no, seq: ack };
         let upto = Stamp { session_no, seq: settled };
-        let news = (except.is_none() && ack > 0 && !other.life.is_claim_acked(uid(from), acked))
+        let news = (!except && ack > 0 && !other.life.is_claim_acked(uid(from), acked))
             || other.life.held().any(|held| {
                 let excepted = exceptions.contains(&held.id.owner) && setup.rules.spare_excepted_owners;
                 !excepted

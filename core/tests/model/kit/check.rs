@@ -4,7 +4,11 @@ use super::actions::Action;
 use super::setup::{Hit, Setup};
 use super::world::World;
 use stateright::{Checker, HasDiscoveries, Model, Property};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The longest search of one model.
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// What the search found.
 #[derive(Clone, Debug)]
@@ -16,13 +20,16 @@ pub struct Outcome {
     pub exhausted: bool,
     /// The first violation, and the steps to it.
     pub violation: Option<(String, Vec<Action>)>,
+    /// The latest time on any clock.
+    pub ticks: u64,
     pub hits: Vec<&'static str>,
     pub missed: Vec<&'static str>,
 }
 
 impl Outcome {
+    /// A search that was cut short shows nothing: what it did not come to may be the violation.
     pub fn holds(&self) -> bool {
-        self.violation.is_none()
+        self.violation.is_none() && self.exhausted
     }
 }
 
@@ -63,9 +70,9 @@ impl Model for Checked {
         fn hit<const N: usize>(model: &Checked, _: &World) -> bool {
             model.setup.has_hit(Hit::ALL[N].0)
         }
-        let conditions: [fn(&Checked, &World) -> bool; 16] = [
+        let conditions: [fn(&Checked, &World) -> bool; 17] = [
             hit::<0>, hit::<1>, hit::<2>, hit::<3>, hit::<4>, hit::<5>, hit::<6>, hit::<7>, hit::<8>,
-            hit::<9>, hit::<10>, hit::<11>, hit::<12>, hit::<13>, hit::<14>, hit::<15>,
+            hit::<9>, hit::<10>, hit::<11>, hit::<12>, hit::<13>, hit::<14>, hit::<15>, hit::<16>,
         ];
         all.extend(
             Hit::ALL
@@ -80,12 +87,13 @@ impl Model for Checked {
 /// Searches a model, at most so many states, and stops at the first violation.
 pub fn check(setup: &Setup, must_hit: &[Hit], most: usize, threads: usize) -> Outcome {
     let setup = setup.fresh();
+    let begun = Instant::now();
     let checker = Checked { setup: setup.clone() }
         .checker()
         .threads(threads)
         .finish_when(HasDiscoveries::AnyFailures)
         .target_state_count(most)
-        .timeout(Duration::from_secs(900))
+        .timeout(LIMIT)
         .spawn_bfs()
         .join();
     let violation = [SAFE, CLEAN].iter().find_map(|name| {
@@ -99,8 +107,10 @@ pub fn check(setup: &Setup, must_hit: &[Hit], most: usize, threads: usize) -> Ou
         name: setup.name,
         unique_states: checker.unique_state_count(),
         depth: checker.max_depth(),
-        exhausted: checker.is_done() && checker.state_count() < most,
+        // At its time limit the checker says that it is done.
+        exhausted: checker.is_done() && begun.elapsed() < LIMIT && checker.state_count() < most,
         violation,
+        ticks: setup.latest.load(Ordering::Relaxed),
         hits: Hit::ALL.iter().filter(|(hit, _)| setup.has_hit(*hit)).map(|(_, name)| *name).collect(),
         missed: must_hit.iter().filter(|hit| !setup.has_hit(**hit)).map(name).collect(),
     }

@@ -6,7 +6,7 @@ use rref_core::lifetime::{HandleKey, HeldReport};
 use rref_core::{ObjectId, Stamp};
 
 impl World {
-    /// I1 to I4 and I7; the others are checked where they could break.
+    /// I1 to I5 and I7; the others are checked where they could break.
     pub fn check_invariants(&mut self, setup: &Setup) {
         let result = self.holds(setup);
         self.check(result);
@@ -22,6 +22,7 @@ impl World {
                 }
             }
             self.all_handles_count(i)?;
+            self.pins_lie_above(i)?;
             let mut chain = false;
             for held in node.life.held().filter(|held| held.broken.is_none()) {
                 // A confirmation is as good as the session it came in.
@@ -69,6 +70,52 @@ impl World {
             let counted = node.life.held().find(entry).map_or(0, |held| held.handles);
             if counted != count {
                 return Err(format!("I1: {i} has {count} handles {key:?}, {counted} are counted"));
+            }
+        }
+        Ok(())
+    }
+
+    /// I5: what a receiver has settled is not pinned any more, whatever became of its session since.
+    fn pins_lie_above(&self, i: usize) -> Result<(), String> {
+        let node = &self.nodes[i];
+        let mut count = 0;
+        for held in node.life.held() {
+            count += held.pins.len();
+            for (to, at) in &held.pins {
+                let Some(lane) = node.lanes.get(&index(*to)) else { continue };
+                let (settled, except) = lane.settled_marks();
+                let upto = match except {
+                    Some(except) if !except.exceptions.contains(&held.id.owner) => settled.max(except.upto),
+                    _ => settled,
+                };
+                // A session in which nothing is settled says nothing of pins from before it.
+                if upto > 0 && *at <= (Stamp { session_no: lane.session_no(), seq: upto }) {
+                    return Err(format!("I5: {i} pins {} at {at:?}, {to} has settled {upto}", held.id));
+                }
+            }
+        }
+        if count != node.life.pin_count() {
+            return Err(format!("I5: {i} has {count} pins, and looks for {}", node.life.pin_count()));
+        }
+        Ok(())
+    }
+
+    /// With nothing under way, a pin on an object whose owner the receiver can reach is settled, whichever
+    /// other owners are out of its reach.
+    pub fn no_pin_waits_for_another_owner(&self, setup: &Setup) -> Result<(), String> {
+        if !setup.exceptions || self.nodes.iter().any(|node| node.blocked || node.left) {
+            return Ok(());
+        }
+        let well =
+            |a: usize, b: usize| a == b || (self.nodes[a].alive && self.nodes[b].alive && !self.is_cut(a, b));
+        for (i, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
+            for held in node.life.held() {
+                for (to, at) in &held.pins {
+                    let (to, owner) = (index(*to), index(held.id.owner));
+                    if well(i, to) && well(to, owner) {
+                        return Err(format!("the pin of {i} on {} to {to} at {at:?} waits", held.id));
+                    }
+                }
             }
         }
         Ok(())

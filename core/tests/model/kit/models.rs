@@ -46,7 +46,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 budget: Budget { gives: pick(2, 4), ..budget.clone() },
                 ..base("M1 four nodes")
             },
-            if large { vec![Hit::Chain] } else { vec![] },
+            vec![Hit::Chain],
         ),
         (
             Setup {
@@ -56,6 +56,17 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 ..base("M1 two objects")
             },
             vec![],
+        ),
+        (
+            Setup {
+                nodes: 4,
+                start: vec![(1, 0), (1, 0)],
+                // Forwards: among the holders.
+                givers: vec![(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)],
+                budget: Budget { gives: pick(2, 3), ..budget.clone() },
+                ..base("M1 three holders, two objects")
+            },
+            vec![Hit::Chain],
         ),
         (
             Setup {
@@ -73,6 +84,27 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
                 ..base("M2 breaks")
             },
             vec![Hit::AnswerLost],
+        ),
+        (
+            Setup {
+                flight: true,
+                timed: true,
+                crashers: vec![1],
+                budget: Budget { gives: pick(1, 2), breaks: 2, crashes: 1, ..budget.clone() },
+                ..base("M2 breaks and a crash")
+            },
+            vec![Hit::Fence, Hit::AnswerLost],
+        ),
+        (
+            Setup {
+                flight: true,
+                timed: true,
+                cuts: vec![(0, 1)],
+                givers: vec![(1, 2)],
+                budget: Budget { gives: 1, breaks: pick(0, 1), cuts: 1, ..budget.clone() },
+                ..base("M2 breaks and a fence")
+            },
+            vec![Hit::Fence, Hit::GiveUp, Hit::Reset, Hit::Relisted],
         ),
         (
             Setup {
@@ -206,13 +238,97 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
         ),
         (
             Setup {
+                timed: true,
+                ordered_ticks: false,
+                // From as far behind as it may be to as far ahead a node makes six ticks: TTL + grace is
+                // longer.
+                skew: 2,
+                ttl: 4,
+                grace: 3,
+                crashers: vec![1],
+                budget: Budget { gives: pick(1, 2), crashes: 1, ..budget.clone() },
+                ..base("M4 clocks apart, crash")
+            },
+            vec![Hit::Fence],
+        ),
+        (
+            Setup {
+                timed: true,
+                ordered_ticks: !large,
+                skew: 1,
+                ttl: 3,
+                cuts: vec![(0, 2)],
+                givers: vec![(1, 2)],
+                budget: Budget { gives: 1, cuts: 1, ..budget.clone() },
+                ..base("M4 clocks apart, cut")
+            },
+            vec![Hit::Fence, Hit::GiveUp, Hit::Reset, Hit::Relisted],
+        ),
+        (
+            Setup {
+                timed: true,
+                // The owner's clock is half as fast again as the others'.
+                periods: vec![2, 3, 3],
+                crashers: vec![1],
+                cuts: vec![(0, 2)],
+                budget: Budget { gives: 1, crashes: 1, cuts: pick(0, 1), ..budget.clone() },
+                ..base("M4 owner's clock fast")
+            },
+            vec![Hit::Fence],
+        ),
+        (
+            Setup {
+                timed: true,
+                periods: vec![3, 2, 2],
+                crashers: vec![1],
+                cuts: vec![(0, 2)],
+                budget: Budget { gives: 1, crashes: 1, cuts: pick(0, 1), ..budget.clone() },
+                ..base("M4 owner's clock slow")
+            },
+            vec![Hit::Fence],
+        ),
+        (
+            Setup {
                 start: vec![],
                 creators: vec![(1, 0)],
                 failing: true,
-                budget: Budget { gives: pick(1, 2), creates: pick(1, 2), calls: 1, ..budget.clone() },
+                budget: Budget { gives: 1, creates: pick(1, 2), calls: 1, ..budget.clone() },
                 ..base("M5 create")
             },
             vec![Hit::Park],
+        ),
+        (
+            Setup {
+                start: vec![],
+                creators: vec![(1, 0), (2, 0)],
+                resets: vec![(0, 1)],
+                budget: Budget { gives: 1, creates: 2, resets: pick(0, 1), ..budget.clone() },
+                ..base("M5 two creators")
+            },
+            vec![Hit::Park],
+        ),
+        (
+            Setup {
+                start: vec![],
+                creators: vec![(1, 0), (1, 2)],
+                timed: true,
+                crashers: vec![2],
+                pairs: large,
+                budget: Budget { gives: 1, creates: 2, crashes: pick(0, 1), ..budget.clone() },
+                ..base("M5 one creator, two owners")
+            },
+            vec![Hit::Park],
+        ),
+        (
+            Setup {
+                start: vec![],
+                creators: vec![(1, 0)],
+                pairs: true,
+                parked_limit: 1,
+                budget: Budget { gives: 1, creates: 2, calls: pick(0, 1), ..budget.clone() },
+                ..base("M5 too many parked")
+            },
+            vec![Hit::Park, Hit::TooManyParked, Hit::Reset],
         ),
         (
             Setup {
@@ -307,10 +423,9 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 one_way: true,
-                ordered_ticks: false,
-                start: if large { vec![(1, 0)] } else { vec![(2, 0)] },
+                ordered_ticks: !large,
                 cuts: vec![(0, 2)],
-                budget: Budget { gives: pick(0, 1), cuts: 1, ..budget.clone() },
+                budget: Budget { gives: 1, cuts: 1, ..budget.clone() },
                 ..base("M8 one way")
             },
             vec![Hit::GiveUp],

@@ -40,7 +40,7 @@ fn judge(rule: &str) -> Judge {
         "seen_at_release" | "flush_releases_first" | "compare_at_position" => "M1 batches",
         "park_claims" => "M5 create",
         "settle_broken" | "give_up" => "M4 owner crash",
-        "spare_excepted_owners" => "M7 two owners",
+        "settle_with_exceptions" | "spare_excepted_owners" => "M7 two owners",
         "broken_releases_nothing" | "keep_broken_apart" | "list_no_fenced" => "M6 fence of the receiver",
         "close_older_first"
         | "list_present_at_reset"
@@ -62,6 +62,7 @@ fn judge(rule: &str) -> Judge {
         "clock_from_mention" => "M5 creator unknown",
         "drain_before_judging" => "M4 owner blocked",
         "extend_when_late" | "keep_pins_at_give_up" => "M4 owner asleep",
+        "drop_pins_at_fence" => "M4 two crashes",
         "keep_listings_of_leavers" => "M4 leave",
         "drop_duplicates" => return Judge::Situation("frames are applied once", frames_are_applied_once),
         "drop_foreign_acks" => return Judge::Situation("acks name their session", acks_name_their_session),

@@ -2,12 +2,12 @@
 
 use super::world::{Budget, Content, Frame, World, uid};
 use rref_core::lease::{LeaseSettings, Leases};
-use rref_core::lifetime::{Control, GoneReason};
+use rref_core::lifetime::{Control, GoneReason, PARKED_LIMIT};
 use rref_core::session::{Lane, LaneLimits};
 use rref_core::{ObjectId, Rules, Seq, Stamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Situations that a model must have met, or it has shown nothing.
@@ -36,10 +36,12 @@ pub enum Hit {
     Leave,
     Relisted,
     Inventory,
+    /// More objects were waited for than an owner lets wait.
+    TooManyParked,
 }
 
 impl Hit {
-    pub const ALL: [(Hit, &'static str); 16] = [
+    pub const ALL: [(Hit, &'static str); 17] = [
         (Hit::Park, "park"),
         (Hit::Guard, "guard"),
         (Hit::Chain, "chain of 3"),
@@ -56,6 +58,7 @@ impl Hit {
         (Hit::Leave, "leave"),
         (Hit::Relisted, "relisted"),
         (Hit::Inventory, "inventory"),
+        (Hit::TooManyParked, "too many parked"),
     ];
 }
 
@@ -101,14 +104,18 @@ pub struct Setup {
     pub ttl: u32,
     pub grace: u32,
     pub skew: u64,
+    /// How long a tick of each node lasts, where clocks drift apart; all the same if empty.
+    pub periods: Vec<u64>,
     /// Nodes tick in order, which is enough where clocks are not the question.
     pub ordered_ticks: bool,
     pub longest_block: u64,
     /// Until when a node may leave its mail unread across ticks.
     pub mail_waits: u64,
     pub last_exit: u64,
-    /// Ticks after which everything must be over: I8.
-    pub longest_wait: u64,
+    /// Objects that an owner lets others wait for.
+    pub parked_limit: usize,
+    /// Ticks after which everything must be over, if [`Setup::bound`] does not tell: I8.
+    pub longest_wait: Option<u64>,
     /// Ticks that pass even if nobody waits for them.
     pub runs: u64,
     /// New questions and answers are said at once, not with the next tick.
@@ -133,6 +140,8 @@ pub struct Setup {
     pub nested: Option<(ObjectId, usize)>,
     /// What this model has met.
     pub hits: Arc<AtomicU32>,
+    /// The latest time on any node's clock, in its ticks.
+    pub latest: Arc<AtomicU64>,
 }
 
 impl Setup {
@@ -157,11 +166,13 @@ impl Setup {
             ttl: 2,
             grace: 2,
             skew: 0,
+            periods: Vec::new(),
             ordered_ticks: true,
             longest_block: 0,
             mail_waits: 0,
             last_exit: 2,
-            longest_wait: 20,
+            parked_limit: PARKED_LIMIT,
+            longest_wait: None,
             runs: 0,
             prompt: true,
             slow_mail: false,
@@ -178,6 +189,7 @@ impl Setup {
             strangers: Vec::new(),
             nested: None,
             hits: Arc::default(),
+            latest: Arc::default(),
         }
     }
 
@@ -242,7 +254,7 @@ impl Setup {
 
     /// Without the hits of before.
     pub fn fresh(&self) -> Setup {
-        Setup { hits: Arc::default(), ..self.clone() }
+        Setup { hits: Arc::default(), latest: Arc::default(), ..self.clone() }
     }
 
     pub fn with_rules(&self, rules: Rules) -> Setup {
@@ -251,6 +263,28 @@ impl Setup {
 
     pub fn with_duties(&self, duties: Duties) -> Setup {
         Setup { duties, ..self.fresh() }
+    }
+
+    /// How long a tick of a node lasts, in units of [`Setup::periods`].
+    pub fn period(&self, i: usize) -> u64 {
+        self.periods.get(i).copied().unwrap_or(1)
+    }
+
+    /// I8: the tick of the slowest clock by which everything is over, whatever happens.
+    ///
+    /// Time begins with the first silence, and each takes TTL + grace. In the worst case the next one
+    /// begins as the one before it ends: a crash, a cut (of which the ways heal one by one), a leave, a
+    /// member nobody has told of. A node that is blocked stalls the question by as long, and answers it
+    /// with the tick after; so do clocks that are apart, and questions that wait for the next tick. And
+    /// whoever is handed a reference to a silent node's object judges that node with its own next tick.
+    pub fn bound(&self) -> u64 {
+        let Budget { crashes, cuts, blocks, leaves, .. } = self.budget;
+        let ways = if self.one_way { 2 } else { 1 };
+        let silences = u64::from(crashes + ways * cuts + leaves) + u64::from(!self.strangers.is_empty());
+        let stalls = u64::from(blocks) * (self.longest_block + 1);
+        let late = self.skew + u64::from(!self.prompt);
+        let bound = silences * (u64::from(self.ttl + self.grace) + late) + stalls + 1;
+        self.longest_wait.unwrap_or(bound.max(self.runs))
     }
 
     pub fn owns(&self, i: usize) -> bool {

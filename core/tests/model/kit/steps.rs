@@ -247,9 +247,9 @@ impl World {
         }
     }
 
-    pub fn acknowledge(&mut self, setup: &Setup, from: usize, to: usize, except: Option<usize>, late: bool) {
-        let exceptions: Vec<NodeUid> = except.into_iter().map(uid).collect();
-        if except.is_some() {
+    pub fn acknowledge(&mut self, setup: &Setup, from: usize, to: usize, except: bool, late: bool) {
+        let exceptions = if except { self.exceptions(from, to) } else { Vec::new() };
+        if except {
             setup.hit(Hit::Exception);
         }
         let node = &mut self.nodes[from];
@@ -325,6 +325,7 @@ impl World {
 
     pub fn end_session(&mut self, setup: &Setup, node: usize, peer: usize) {
         if let Some(lane) = self.nodes[node].lanes.get_mut(&peer) {
+            self.ghost.over.insert((peer, node), lane.session_no());
             lane.end_session();
         }
         if setup.timed {
@@ -368,6 +369,8 @@ impl World {
             self.ghost.freed.remove(id);
         }
         self.ghost.tainted.retain(|(node, _)| *node != i);
+        self.ghost.applied.retain(|(_, to), _| *to != i);
+        self.ghost.over.retain(|(_, to), _| *to != i);
         self.ghost.unheard.retain(|(a, b)| *a != i && *b != i);
         self.ghost.unechoed.retain(|(a, b)| *a != i && *b != i);
     }

@@ -9,6 +9,7 @@ use super::world::{Content, Packet, World, index, uid};
 use rref_core::ObjectId;
 use rref_core::lease::{Reader, Verdict};
 use rref_core::wire::Heartbeat;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A tick.
@@ -34,8 +35,9 @@ impl World {
         if self.nodes[i].blocked && self.nodes[i].slept >= setup.longest_block {
             return false;
         }
-        let slowest = self.nodes.iter().filter(|node| node.alive && !node.left).map(|node| node.now).min();
-        if self.nodes[i].now > slowest.unwrap_or(0) + setup.skew {
+        let real = |i: usize| self.nodes[i].now * setup.period(i);
+        let running = (0..self.nodes.len()).filter(|j| self.nodes[*j].alive && !self.nodes[*j].left);
+        if real(i) > running.map(real).min().unwrap_or(0) + setup.skew {
             return false;
         }
         // Word of members spreads within TTL + grace.
@@ -44,8 +46,7 @@ impl World {
         if self.nodes[i].now + 1 >= silence && self.strangers.iter().any(stranger) {
             return false;
         }
-        let ticks_first =
-            |j: usize| self.nodes[j].alive && !self.nodes[j].left && self.nodes[j].now <= self.nodes[i].now;
+        let ticks_first = |j: usize| self.nodes[j].alive && !self.nodes[j].left && real(j) <= real(i);
         if setup.ordered_ticks && (0..i).any(ticks_first) {
             return false;
         }
@@ -97,12 +98,21 @@ impl World {
             return sender.blocked || sender.left;
         }
         !lane(from, to).is_some_and(|lane| lane.has_unsent())
-            && (sender.blocked || sender.left || !self.is_ack_news(setup, from, to, None))
+            && (sender.blocked || sender.left || !self.has_ack_news(setup, from, to))
+    }
+
+    fn has_ack_news(&self, setup: &Setup, from: usize, to: usize) -> bool {
+        self.is_ack_news(setup, from, to, false)
+            || (setup.exceptions && self.is_ack_news(setup, from, to, true))
     }
 
     pub fn tick(&mut self, setup: &Setup, i: usize) {
+        let waits = self.no_pin_waits_for_another_owner(setup);
+        self.check(waits);
         self.nodes[i].now += 1;
-        if self.nodes[i].now > setup.longest_wait {
+        setup.latest.fetch_max(self.nodes[i].now, Ordering::Relaxed);
+        let slowest = setup.periods.iter().copied().max().unwrap_or(1);
+        if self.nodes[i].now * setup.period(i) > setup.bound() * slowest {
             self.fail("I8: waits for ever");
         }
         if self.nodes[i].blocked {
@@ -313,6 +323,9 @@ impl World {
                 self.fail(format!("I1: {i} fenced {j}, which is well"));
             }
             self.taint(i, j);
+        }
+        if let Some(lane) = self.nodes[i].lanes.get(&j) {
+            self.ghost.over.insert((j, i), lane.session_no());
         }
         if setup.rules.reset_after_fence {
             self.end_session(setup, i, j);

@@ -80,7 +80,6 @@ pub fn worlds() -> Vec<Setup> {
         nodes: 4,
         start: vec![(1, 0), (2, 0), (3, 3), (1, 2)],
         owners_let_go: false,
-        longest_wait: 400,
         ..Setup::new("")
     };
     let budget = Budget { gives: 12, calls: 4, ..Budget::default() };

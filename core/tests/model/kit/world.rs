@@ -2,6 +2,7 @@
 
 use super::setup::Setup;
 use rref_core::lease::Leases;
+use rref_core::lifetime::ProtocolError;
 use rref_core::lifetime::{Arrival, Control, Effect, GoneReason, HandleKey, ImportState, Lifetime, Outbox};
 use rref_core::session::{Accept, Class, Lane, Meeting, Position, Progress};
 use rref_core::wire::Heartbeat;
@@ -33,6 +34,8 @@ pub enum Content {
 /// A frame with what was stamped on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
+    /// No frame says so: its connection does.
+    pub session_no: u32,
     pub seq: Seq,
     pub ack: Seq,
     pub settled: Seq,
@@ -114,9 +117,39 @@ pub struct Ghost {
     /// Who has had no heartbeat, and no echo, of whom since the way was cut: an excuse to fence it.
     pub unheard: BTreeSet<(usize, usize)>,
     pub unechoed: BTreeSet<(usize, usize)>,
+    /// The session and position of the last frame applied, by sender and receiver.
+    pub applied: BTreeMap<(usize, usize), (u32, Seq)>,
+    /// The session of a sender that its receiver has ended, or fenced it in: no more of it is to be applied.
+    pub over: BTreeMap<(usize, usize), u32>,
 }
 
 impl Ghost {
+    /// I6: frames are applied once, in order, in a session that is not over.
+    fn apply(&mut self, pair: (usize, usize), session_no: u32, seq: Seq) -> Result<(), String> {
+        let (session, last) = self.applied.get(&pair).copied().unwrap_or((1, 0));
+        self.applied.insert(pair, (session_no, seq));
+        if (session_no, seq) != (session, last + 1) {
+            return Err(format!("I6: frame {session_no}/{seq} of {pair:?} applied after {session}/{last}"));
+        }
+        match self.over.get(&pair) {
+            Some(over) if session_no <= *over => {
+                Err(format!("I6: frame {session_no}/{seq} of {pair:?} applied, and that session is over"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The receiver is in a new session with the sender.
+    fn begin(&mut self, pair: (usize, usize), session_no: u32) -> Result<(), String> {
+        let (before, _) = self.applied.insert(pair, (session_no, 0)).unwrap_or((1, 0));
+        self.over.remove(&pair);
+        if session_no > before {
+            Ok(())
+        } else {
+            Err(format!("I6: session {session_no} of {pair:?} begins after {before}"))
+        }
+    }
+
     pub fn lose(&mut self, a: usize, b: usize) {
         self.unheard.extend([(a, b), (b, a)]);
         self.unechoed.extend([(a, b), (b, a)]);
@@ -177,7 +210,7 @@ impl Post<'_> {
             None => (0, 0),
         };
         if !lane.is_ended() {
-            self.out.push((to, Frame { seq, ack, settled, content }));
+            self.out.push((to, Frame { session_no: at.session_no, seq, ack, settled, content }));
         }
         at
     }
@@ -193,12 +226,17 @@ impl World {
     /// Nodes that have met, with nothing said.
     pub fn new(setup: &Setup) -> World {
         let count = setup.nodes;
+        let life = |i: usize| {
+            let mut life = Lifetime::new(uid(i), setup.rules);
+            life.set_parked_limit(setup.parked_limit);
+            life
+        };
         let node = |i: usize| Node {
             alive: true,
             left: false,
             resends: setup.flight,
             blocked: false,
-            life: Lifetime::new(uid(i), setup.rules),
+            life: life(i),
             lanes: (0..count).filter(|j| *j != i).map(|j| (j, setup.lane())).collect(),
             leases: setup.timed.then(|| setup.leases(i)),
             now: 0,
@@ -332,7 +370,7 @@ impl World {
 
     /// `to` processes a frame of `from`'s.
     pub fn process(&mut self, setup: &Setup, from: usize, to: usize, frame: Frame) {
-        let Frame { seq, ack, settled, content } = frame;
+        let Frame { session_no, seq, ack, settled, content } = frame;
         let Some(lane) = self.nodes[to].lanes.get_mut(&from) else { return };
         match lane.accept(seq) {
             Ok(Accept::Process) => {}
@@ -340,6 +378,8 @@ impl World {
             Err(error) => return self.fail(format!("I6: {error}")),
         }
         let (peer, at) = (uid(from), Stamp { session_no: lane.session_no(), seq });
+        let applied = self.ghost.apply((from, to), session_no, seq);
+        self.check(applied);
         let result = match content {
             Content::Control(control) => self.control(setup, from, to, at, control),
             Content::Message(refs) => {
@@ -358,6 +398,9 @@ impl World {
                 Ok(())
             }
         };
+        if self.nodes[to].lanes.get(&from).is_some_and(Lane::is_ended) {
+            return; // by what the frame said
+        }
         self.check(result);
         self.at(setup, to, |life, _| life.processed(peer, at));
         let Some(lane) = self.nodes[to].lanes.get_mut(&from) else { return };
@@ -416,6 +459,12 @@ impl World {
             Control::InventoryEnd => life.on_inventory_end(peer, post),
         });
         setup.note_release(self, from, to, &release);
+        if let Err(ProtocolError::TooManyParked { .. }) = result {
+            // Whoever claims too much loses its session, and claims again in the next one.
+            setup.hit(super::setup::Hit::TooManyParked);
+            self.end_session(setup, to, from);
+            return Ok(());
+        }
         result.map_err(|error| error.to_string())
     }
 
@@ -476,7 +525,9 @@ impl World {
             }
             Arrival::Gone(reason) => self.told_gone(from, id, &reason),
             Arrival::Failed(_) => {}
-            Arrival::TooMany | Arrival::NotOwner => self.fail(format!("call for {id} at {to}")),
+            // The caller is told; nothing is counted.
+            Arrival::TooMany => setup.hit(super::setup::Hit::TooManyParked),
+            Arrival::NotOwner => self.fail(format!("call for {id} at {to}")),
         }
     }
 
@@ -486,6 +537,8 @@ impl World {
             setup.note_lost(self.frames.get(&(i, j)));
             self.frames.remove(&(i, j));
             self.wire.remove(&(i, j));
+            let begun = self.ghost.begin((j, i), session_no);
+            self.check(begun);
             // Marks of the old session mean nothing in the new one: its first frames say 0.
             let unmarked = Setup { stamps: false, ..setup.clone() };
             self.at(&unmarked, i, |life, post| life.reset(uid(j), session_no, post));
