@@ -9,6 +9,7 @@ use super::state::State;
 use super::{Inner, Node, NodeClock, Surroundings};
 use crate::error::{Error, Result};
 use crate::object::{Handled, Hosted, RemoteMessage};
+use crate::reference::handle::Origins;
 use crate::registry::{Function, Messages, Method, Placement, Registry, function, method};
 use crate::transport::{Tcp, Transport};
 use actix::Handler;
@@ -410,6 +411,7 @@ impl Builder {
             confirming: AtomicUsize::new(0),
             peers_changed: Notify::new(),
             names_changed: Notify::new(),
+            origins: Origins::default(),
             outcomes: Outcomes::default(),
             handled: Outcomes::default(),
             accepting: Mutex::new(None),

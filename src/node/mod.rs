@@ -55,7 +55,7 @@ use crate::error::{Error, Result};
 use crate::object::occupant::Occupant;
 use crate::object::{Hosted, Outcome, Response};
 use crate::payload::Outgoing;
-use crate::reference::handle::Handle;
+use crate::reference::handle::{Handle, Origins};
 use crate::reference::{RRef, Request};
 use crate::registry::{Function, Placement, Registry, function};
 use builder::Config;
@@ -110,6 +110,8 @@ pub(crate) struct Inner {
     open: AtomicBool,
     /// Told when a name is given to a reference.
     pub(crate) names_changed: Notify,
+    /// What handles have in common.
+    pub(crate) origins: Origins,
     /// How calls of this node have ended.
     pub(crate) outcomes: Outcomes,
     /// How calls of other nodes have ended here.
@@ -392,6 +394,7 @@ impl Node {
                     confirming: AtomicUsize::new(0),
                     peers_changed: Notify::new(),
                     names_changed: Notify::new(),
+                    origins: Origins::default(),
                     outcomes: Outcomes::default(),
                     handled: Outcomes::default(),
                     accepting: Mutex::new(None),

@@ -144,12 +144,7 @@ impl Lifetime {
     /// A pin on this object has fallen.
     pub(super) fn unpinned(&mut self, id: ObjectId, receiver: NodeUid) -> bool {
         let Some(held) = self.held.get_mut(&id) else { return false };
-        if let Some(pins) = &mut held.pins {
-            pins.remove(receiver);
-            if pins.is_empty() {
-                held.pins = None;
-            }
-        }
+        held.unpin(receiver);
         self.release_if_unused(id)
     }
 

@@ -2,39 +2,17 @@
 //!
 //! Knows nothing of objects themselves; calls through a handle are the caller's business.
 
+use super::held::{Count, Held, Standing};
 use super::inventory::Inventory;
-use super::table::NodeStamps;
 use super::{CONTROL_BATCH, Control, Digest, Effect, GoneReason, HandleKey, ImportState, Imported, Lifetime};
 use super::{Outbox, ProtocolError};
 use crate::{NodeUid, ObjectId, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An entry that is present: handles or pins, or a Create yet to be sent.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Held {
-    pub(super) handles: u64,
-    pub(super) generation: u64,
-    pub(super) standing: Standing,
-    /// Frames in flight that carry the object: the last one's position, by receiver. One position
-    /// is enough, as receivers settle in order. Boxed, and none when empty: most entries rest.
-    pub(super) pins: Option<Box<NodeStamps>>,
-}
-
-/// What the owner knows of us as a holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Standing {
-    /// We create the object, and the Create has no position yet.
-    Queued,
-    /// Our claim, or our Create, is under way at this position.
-    Awaiting(Stamp),
-    /// It lists us.
-    Confirmed,
-}
-
 /// Handles whose entry is dead. They send nothing and touch no later entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Broken {
-    pub(super) handles: u64,
+    pub(super) handles: Count,
     pub(super) reason: GoneReason,
 }
 
@@ -102,7 +80,7 @@ impl Lifetime {
             return self.import_broken(id, reason).key;
         }
         let held = self.entry(id, Standing::Queued);
-        held.handles = 1;
+        held.handles = Count::ONE;
         HandleKey { id, generation: held.generation }
     }
 
@@ -110,10 +88,10 @@ impl Lifetime {
     /// have been dropped meanwhile, its release follows.
     pub fn create_sent(&mut self, id: ObjectId, at: Stamp) {
         let Some(held) = self.held.get_mut(&id) else { return };
-        if held.standing != Standing::Queued {
+        if held.standing() != Standing::Queued {
             return;
         }
-        held.standing = Standing::Awaiting(at);
+        held.set_standing(Standing::Awaiting(at));
         let peer = self.peer(id.owner);
         peer.holding.add(&id);
         peer.said = peer.said.max(at);
@@ -154,28 +132,28 @@ impl Lifetime {
 
     pub(super) fn break_entry(&mut self, id: ObjectId, reason: &GoneReason) {
         let Some(held) = self.held.remove(&id) else { return };
-        if held.standing != Standing::Queued {
+        if held.standing() != Standing::Queued {
             self.peer(id.owner).holding.remove(&id);
         }
-        for (to, at) in held.pins.iter().flat_map(|pins| pins.iter()) {
+        for (to, at) in held.pins() {
             self.peer(to).unpin(at, id);
         }
-        self.settle_entry(id, held.standing);
+        self.settle_entry(id, held.standing());
         self.break_handles(id, held.generation, held.handles, reason);
     }
 
     /// Breaks the handles of an entry, and keeps the entry if it has pins: its receivers may be well.
     pub(super) fn break_unless_pinned(&mut self, id: ObjectId, reason: &GoneReason) {
         let Some(held) = self.held.get(&id) else { return };
-        if !self.rules.keep_pins_at_give_up || held.pins.is_none() || held.standing == Standing::Queued {
+        let (standing, generation, handles) = (held.standing(), held.generation, held.handles);
+        if !self.rules.keep_pins_at_give_up || !held.is_pinned() || standing == Standing::Queued {
             return self.break_entry(id, reason);
         }
-        let (standing, generation, handles) = (held.standing, held.generation, held.handles);
         self.settle_entry(id, standing);
         self.break_handles(id, generation, handles, reason);
         let generation = self.next_generation(id);
         if let Some(held) = self.held.get_mut(&id) {
-            held.handles = 0;
+            held.handles = Count::default();
             held.generation = generation;
         }
     }
@@ -197,8 +175,8 @@ impl Lifetime {
         }
     }
 
-    fn break_handles(&mut self, id: ObjectId, generation: u64, handles: u64, reason: &GoneReason) {
-        if handles > 0 {
+    fn break_handles(&mut self, id: ObjectId, generation: u32, handles: Count, reason: &GoneReason) {
+        if !handles.is_zero() {
             self.broken.insert((id, generation), Broken { handles, reason: reason.clone() });
         }
         self.effects.push(Effect::Broken(id, reason.clone()));
@@ -210,7 +188,7 @@ impl Lifetime {
             return;
         }
         let Some(held) = self.held.get_mut(&id) else { return };
-        let before = held.pins.get_or_insert_default().set(to, at);
+        let before = held.pin(to, at);
         let peer = self.peer(to);
         if let Some(before) = before {
             peer.unpin(before, id);
@@ -252,8 +230,8 @@ impl Lifetime {
         }
         // Only the owner's own introductions find nothing here, and it has listed us.
         let held = self.entry(id, Standing::Confirmed);
-        held.handles += 1;
-        let (key, standing) = (HandleKey { id, generation: held.generation }, held.standing);
+        held.handles.add_one();
+        let (key, standing) = (HandleKey { id, generation: held.generation }, held.standing());
         // The owner keeps no pins, so its introductions need no settling.
         if from != id.owner && self.rules.settle_after_claim_acked {
             self.settle_later((from, at), id, standing);
@@ -264,7 +242,7 @@ impl Lifetime {
     /// A handle that is dead from birth, with an entry of its own.
     pub(super) fn import_broken(&mut self, id: ObjectId, reason: GoneReason) -> Imported {
         let generation = self.next_generation(id);
-        self.broken.insert((id, generation), Broken { handles: 1, reason: reason.clone() });
+        self.broken.insert((id, generation), Broken { handles: Count::ONE, reason: reason.clone() });
         Imported { key: HandleKey { id, generation }, state: ImportState::Gone(reason) }
     }
 
@@ -277,19 +255,19 @@ impl Lifetime {
                 self.peer(id.owner).holding.add(&id);
             }
         }
-        self.held.get_or_insert_with(id, || Held { handles: 0, generation, standing, pins: None })
+        self.held.get_or_insert_with(id, || Held::new(generation, standing))
     }
 
     /// Above every entry of the object, broken or not, so that no two share a key. Generation 0 of an own
     /// object is its owner entry.
-    fn next_generation(&self, id: ObjectId) -> u64 {
-        let newest = self.broken.range((id, 0)..=(id, u64::MAX)).next_back().map(|((_, g), _)| *g);
+    fn next_generation(&self, id: ObjectId) -> u32 {
+        let newest = self.broken.range((id, 0)..=(id, u32::MAX)).next_back().map(|((_, g), _)| *g);
         let newest = newest.max(self.held.get(&id).map(|held| held.generation));
-        newest.map_or(u64::from(id.owner == self.me), |newest| newest + 1)
+        newest.map_or(u32::from(id.owner == self.me), |newest| newest.saturating_add(1))
     }
 
     /// The count a foreign or broken handle belongs to.
-    pub(super) fn foreign_handles(&mut self, key: HandleKey) -> Option<&mut u64> {
+    pub(super) fn foreign_handles(&mut self, key: HandleKey) -> Option<&mut Count> {
         match self.held.get_mut(&key.id) {
             Some(held) if held.generation == key.generation || !self.rules.keep_broken_apart => {
                 Some(&mut held.handles)
@@ -307,16 +285,5 @@ impl Peer {
                 self.pins.remove(&id.owner);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_stay_small() {
-        // B-tree leaves are little more than half full after appends: 56 bytes make about 100.
-        assert!(size_of::<Held>() <= 48, "{}", size_of::<Held>());
     }
 }

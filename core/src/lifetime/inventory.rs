@@ -4,7 +4,8 @@
 //! should not differ. The two are told apart by position: the first frame of a session that began
 //! with a reset is an inventory's begin.
 
-use super::holder::{Fence, Standing};
+use super::held::Standing;
+use super::holder::Fence;
 use super::{CONTROL_BATCH, Control, GoneReason, Lifetime, Outbox, ProtocolError};
 use crate::{NodeUid, ObjectId, Stamp};
 use std::collections::BTreeSet;
@@ -27,13 +28,13 @@ impl Lifetime {
 
     /// Enqueues all parts, and returns the position of the last.
     pub(super) fn enqueue_inventory(&mut self, owner: NodeUid, items: bool, out: &mut impl Outbox) -> Stamp {
-        let queued = self.held.of(owner, self.me).find(|(_, held)| held.standing == Standing::Queued);
+        let queued = self.held.of(owner, self.me).find(|(_, held)| held.standing() == Standing::Queued);
         let peer = self.peers.get(&owner);
         let next_create = queued.map_or(peer.map_or(0, |peer| peer.creates) + 1, |(id, _)| id.create_no);
         let seen = peer.map_or(Stamp::ZERO, |peer| peer.seen);
         out.enqueue(owner, Control::InventoryBegin { next_create, seen });
         if items {
-            let present = self.held.iter_of(owner).filter(|(_, held)| held.standing != Standing::Queued);
+            let present = self.held.iter_of(owner).filter(|(_, held)| held.standing() != Standing::Queued);
             let ids: Vec<ObjectId> = present.map(|(id, _)| id).collect();
             for some in ids.chunks(CONTROL_BATCH) {
                 out.enqueue(owner, Control::InventoryItems(some.to_vec()));

@@ -35,6 +35,7 @@
 
 mod digest;
 mod fence;
+mod held;
 mod holder;
 mod inventory;
 mod owner;
@@ -50,7 +51,8 @@ pub use report::{HeldReport, OwnedReport, OwnedState};
 
 pub use crate::wire::frame::GoneReason;
 use crate::{NodeUid, ObjectId, Rules, Stamp};
-use holder::{Broken, Fence, Held, Peer};
+use held::Held;
+use holder::{Broken, Fence, Peer};
 use owner::Owned;
 use std::collections::BTreeMap;
 use table::Table;
@@ -117,7 +119,7 @@ pub struct HandleKey {
     /// The object.
     pub id: ObjectId,
     /// Which entry for this object the handle belongs to.
-    pub generation: u64,
+    pub generation: u32,
 }
 
 /// One entry of a received reference table, as a counted handle.
@@ -202,7 +204,7 @@ pub struct Lifetime {
     /// Foreign objects we hold or pin.
     held: Table<Held>,
     /// Handles whose entry is dead, by object and generation.
-    broken: BTreeMap<(ObjectId, u64), Broken>,
+    broken: BTreeMap<(ObjectId, u32), Broken>,
     /// What is known about the other ends of our lanes.
     peers: BTreeMap<NodeUid, Peer>,
     /// Whether `Effect::FlushReleases` is out and not yet answered by `flush_all`.
@@ -269,7 +271,7 @@ impl Lifetime {
         if self.is_own_entry(key) {
             self.add_local(key.id);
         } else if let Some(handles) = self.foreign_handles(key) {
-            *handles += 1;
+            handles.add_one();
         }
     }
 
@@ -281,8 +283,8 @@ impl Lifetime {
             return;
         }
         let Some(handles) = self.foreign_handles(key) else { return };
-        *handles = handles.saturating_sub(1);
-        if *handles > 0 {
+        handles.take_one();
+        if !handles.is_zero() {
             return;
         }
         let released = match self.broken.remove(&(key.id, key.generation)) {

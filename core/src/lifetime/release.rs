@@ -2,7 +2,7 @@
 //!
 //! Knows no clock: it asks for the timer, and is called when it fires.
 
-use super::holder::Standing;
+use super::held::Standing;
 use super::{Control, Effect, Lifetime, Outbox, RELEASE_BATCH};
 use crate::{NodeUid, ObjectId, Stamp};
 
@@ -55,7 +55,7 @@ impl Lifetime {
     /// whether the entry is gone.
     pub(super) fn release_if_unused(&mut self, id: ObjectId) -> bool {
         let Some(held) = self.held.get(&id) else { return false };
-        if held.handles > 0 || held.pins.is_some() || held.standing == Standing::Queued {
+        if !held.handles.is_zero() || held.is_pinned() || held.standing() == Standing::Queued {
             return false;
         }
         self.held.remove(&id);

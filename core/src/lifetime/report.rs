@@ -1,6 +1,6 @@
 //! What the tables hold, for people and for tests. Changes nothing.
 
-use super::holder::Standing;
+use super::held::Standing;
 use super::{GoneReason, HandleKey, Lifetime};
 use crate::{NodeUid, ObjectId, Stamp};
 
@@ -38,7 +38,7 @@ pub struct HeldReport {
     /// The object.
     pub id: ObjectId,
     /// Which entry for the object it is.
-    pub generation: u64,
+    pub generation: u32,
     /// Handles in this process.
     pub handles: u64,
     /// Who has been sent the object and has not settled, with the last frame's position.
@@ -68,16 +68,16 @@ impl Lifetime {
         let held = self.held.iter().map(|(id, entry)| HeldReport {
             id,
             generation: entry.generation,
-            handles: entry.handles,
-            pins: entry.pins.iter().flat_map(|pins| pins.iter()).collect(),
-            confirmed: entry.standing == Standing::Confirmed,
-            queued: entry.standing == Standing::Queued,
+            handles: entry.handles.get(),
+            pins: entry.pins().collect(),
+            confirmed: entry.standing() == Standing::Confirmed,
+            queued: entry.standing() == Standing::Queued,
             broken: None,
         });
         let broken = self.broken.iter().map(|(&(id, generation), entry)| HeldReport {
             id,
             generation,
-            handles: entry.handles,
+            handles: entry.handles.get(),
             pins: Vec::new(),
             confirmed: false,
             queued: false,

@@ -6,7 +6,8 @@
 //! new session, unsettled introductions keep that mark at 0 until they settle, and listings from before
 //! are known by their stamp.
 
-use super::holder::{Fence, Introduction, Standing};
+use super::held::Standing;
+use super::holder::{Fence, Introduction};
 use super::{Lifetime, Outbox};
 use crate::{NodeUid, ObjectId, Stamp};
 
@@ -54,10 +55,10 @@ impl Lifetime {
         for id in present {
             let anew = self.rules.confirm_anew_at_reset;
             if let Some(held) = self.held.get_mut(&id)
-                && held.standing != Standing::Queued
-                && (anew || held.standing != Standing::Confirmed)
+                && held.standing() != Standing::Queued
+                && (anew || held.standing() != Standing::Confirmed)
             {
-                held.standing = Standing::Awaiting(end);
+                held.set_standing(Standing::Awaiting(end));
                 again.entry((end, id)).or_default();
             }
         }

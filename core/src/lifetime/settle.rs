@@ -4,7 +4,8 @@
 //! the session's business: it hands acks and settled marks on when they hold
 //! ([`crate::Rules::ack_waits_for_position`] is its switch).
 
-use super::holder::{Introduction, Peer, Standing};
+use super::held::Standing;
+use super::holder::{Introduction, Peer};
 use super::{Lifetime, Outbox};
 use crate::{NodeUid, ObjectId, Seq, Stamp};
 use std::collections::BTreeSet;
@@ -22,9 +23,9 @@ impl Lifetime {
     pub fn on_acked(&mut self, peer: NodeUid, at: Stamp) {
         while let Some(((claimed, id), introductions)) = self.pop_waiting(peer, at) {
             if let Some(held) = self.held.get_mut(&id)
-                && held.standing == Standing::Awaiting(claimed)
+                && held.standing() == Standing::Awaiting(claimed)
             {
-                held.standing = Standing::Confirmed;
+                held.set_standing(Standing::Confirmed);
             }
             for introduction in introductions {
                 self.settle(introduction, peer);
