@@ -414,7 +414,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 start: vec![(2, 0), (1, 2)],
                 nested: Some((ObjectId { owner: uid(2), creator: uid(1), create_no: 1 }, 0)),
-                budget: Budget { gives: pick(1, 4), ..budget.clone() },
+                budget: Budget { gives: pick(1, 3), ..budget.clone() },
                 ..base("M7 nested")
             },
             vec![],
@@ -423,7 +423,7 @@ pub fn all(size: Size) -> Vec<(Setup, Vec<Hit>)> {
             Setup {
                 timed: true,
                 one_way: true,
-                ordered_ticks: !large,
+                ordered_ticks: false,
                 cuts: vec![(0, 2)],
                 budget: Budget { gives: 1, cuts: 1, ..budget.clone() },
                 ..base("M8 one way")
