@@ -395,7 +395,11 @@ impl World {
 }
 
 fn taint_content(content: &mut Content, lost: &impl Fn(&ObjectId) -> bool) {
-    if let Content::Message(refs) = content {
-        refs.iter_mut().filter(|(id, _)| lost(id)).for_each(|(_, tainted)| *tainted = true);
+    match content {
+        Content::Message(refs) => {
+            refs.iter_mut().filter(|(id, _)| lost(id)).for_each(|(_, tainted)| *tainted = true);
+        }
+        Content::Call(id, tainted) => *tainted |= lost(id),
+        _ => {}
     }
 }
