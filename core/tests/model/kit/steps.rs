@@ -69,11 +69,12 @@ impl World {
                 self.budget.calls -= 1;
                 let owner = index(id.owner);
                 if owner == node {
-                    self.call_arrives(setup, node, node, id);
+                    self.call_arrives(setup, node, node, id, false);
                 } else {
+                    let tainted = self.ghost.tainted.contains(&(node, id));
                     self.at(setup, node, |life, post| {
                         life.flush(id.owner, post);
-                        post.send(owner, Content::Call(id));
+                        post.send(owner, Content::Call(id, tainted));
                     });
                 }
             }

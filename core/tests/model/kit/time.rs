@@ -234,16 +234,19 @@ impl World {
         let now = self.now(i);
         for (j, (beat, echoed)) in std::mem::take(&mut self.nodes[i].inbox) {
             let session_no = self.session(i, j);
+            // Mail from before the sender ended its session says nothing of what it sends since.
+            let together = session_no > 0 && session_no == self.session(j, i);
             let node = &mut self.nodes[i];
             let Some(leases) = &mut node.leases else { return };
             if let Some(beat) = beat
                 && leases.on_heartbeat(now, uid(j), &beat, session_no)
+                && together
                 && !self.cut.contains(&(j, i))
             {
                 self.ghost.unheard.remove(&(i, j));
             }
             if echoed {
-                if !self.cut.contains(&(i, j)) && !self.cut.contains(&(j, i)) {
+                if together && !self.cut.contains(&(i, j)) && !self.cut.contains(&(j, i)) {
                     self.ghost.unechoed.remove(&(i, j));
                 }
                 leases.on_echo(now, uid(j), now);
@@ -392,7 +395,11 @@ impl World {
 }
 
 fn taint_content(content: &mut Content, lost: &impl Fn(&ObjectId) -> bool) {
-    if let Content::Message(refs) = content {
-        refs.iter_mut().filter(|(id, _)| lost(id)).for_each(|(_, tainted)| *tainted = true);
+    match content {
+        Content::Message(refs) => {
+            refs.iter_mut().filter(|(id, _)| lost(id)).for_each(|(_, tainted)| *tainted = true);
+        }
+        Content::Call(id, tainted) => *tainted |= lost(id),
+        _ => {}
     }
 }

@@ -27,7 +27,8 @@ pub enum Content {
     /// Handles, each with whether its object may be gone: see [`Ghost::tainted`].
     Message(Vec<(ObjectId, bool)>),
     Create(u64),
-    Call(ObjectId),
+    /// As with a handle, whether its object may be gone: the caller may have dropped its own since.
+    Call(ObjectId, bool),
     Leave,
 }
 
@@ -387,8 +388,8 @@ impl World {
                 Ok(())
             }
             Content::Create(no) => self.create_arrives(setup, from, to, no),
-            Content::Call(id) => {
-                self.call_arrives(setup, to, from, id);
+            Content::Call(id, tainted) => {
+                self.call_arrives(setup, to, from, id, tainted);
                 Ok(())
             }
             Content::Leave => {
@@ -506,7 +507,7 @@ impl World {
         let parked = std::mem::take(&mut self.nodes[to].parked);
         for call in parked {
             if call == id {
-                self.call_arrives(setup, to, to, call);
+                self.call_arrives(setup, to, to, call, false);
             } else {
                 self.nodes[to].parked.push(call);
             }
@@ -515,7 +516,7 @@ impl World {
     }
 
     /// A call of `from`'s arrives at the owner.
-    pub fn call_arrives(&mut self, setup: &Setup, to: usize, from: usize, id: ObjectId) {
+    pub fn call_arrives(&mut self, setup: &Setup, to: usize, from: usize, id: ObjectId, tainted: bool) {
         let arrival = self.at(setup, to, |life, _| life.call_arrived(id));
         match arrival {
             Arrival::Run | Arrival::Wait => self.nodes[to].running.push(id),
@@ -523,6 +524,7 @@ impl World {
                 setup.hit(super::setup::Hit::Park);
                 self.nodes[to].parked.push(id);
             }
+            Arrival::Gone(_) if tainted => {}
             Arrival::Gone(reason) => self.told_gone(from, id, &reason),
             Arrival::Failed(_) => {}
             // The caller is told; nothing is counted.
