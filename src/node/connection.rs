@@ -217,7 +217,7 @@ impl Connection {
     fn drained(&mut self, dry: bool) {
         let mut state = self.node.lock();
         let received = state.peers.get(&self.peer).map_or(0, |peer| peer.bytes_received);
-        let passed = |then: &u64| received - then >= SOCKET;
+        let passed = |then: &u64| received.saturating_sub(*then) >= SOCKET;
         if !dry && !state.to_drain.get(&self.peer).is_some_and(passed) {
             return;
         }

@@ -72,8 +72,8 @@ pub(crate) struct Peer {
     pub(crate) waker: Option<Waker>,
     /// An acknowledgement has waited long enough for company.
     pub(crate) ack_now: bool,
-    /// Up to where it had acknowledged at the last tick.
-    pub(crate) acked_before: Seq,
+    /// If too much was kept for it at the last tick: up to where it had acknowledged then.
+    pub(crate) overfull_at: Option<Seq>,
     /// Numbers connections, so that an older one's task notices that it is replaced.
     pub(crate) connections: u64,
     pub(crate) bytes_sent: u64,
@@ -106,7 +106,7 @@ impl Peer {
             poller: None,
             waker: None,
             ack_now: false,
-            acked_before: 0,
+            overfull_at: None,
             connections: 0,
             bytes_sent: 0,
             bytes_received: 0,

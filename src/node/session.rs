@@ -83,13 +83,14 @@ impl State {
         self.arm_later();
     }
 
-    /// Ends the sessions with peers for which too much is kept and that have acknowledged nothing since this was
-    /// done last, a heartbeat ago. A peer that is only slow goes on acknowledging.
+    /// Ends the sessions with peers for which too much is kept, as it was when this was done last, a heartbeat
+    /// ago, and that have acknowledged nothing since. A peer that is only slow goes on acknowledging.
     pub(crate) fn end_stalled(&mut self) {
         let stalled = |peer: &mut Peer| {
-            let acked = peer.lane.last_assigned() - peer.lane.unacked_frames() as u64;
-            let stands_still = std::mem::replace(&mut peer.acked_before, acked) == acked;
-            (stands_still && peer.lane.is_overfull()).then_some(peer.info.uid)
+            let acked = peer.lane.last_assigned().saturating_sub(peer.lane.unacked_frames() as u64);
+            let overfull = peer.lane.is_overfull().then_some(acked);
+            let stands_still = std::mem::replace(&mut peer.overfull_at, overfull) == overfull;
+            (stands_still && overfull.is_some()).then_some(peer.info.uid)
         };
         let stalled: Vec<NodeUid> = self.peers.values_mut().filter_map(stalled).collect();
         for uid in stalled {
