@@ -202,6 +202,13 @@ impl Lifetime {
         if !park && matches!(entry.state, State::Expected | State::Pending) {
             return Ok(Some(GoneReason::NeverCreated));
         }
+        // One that never comes is not listed for again: a Gone may be on its way to the claimant that breaks this
+        // very claim, and broken entries send no release.
+        if let State::Failed(why) = &entry.state
+            && matches!(**why, GoneReason::NeverCreated | GoneReason::CreatorDied)
+        {
+            return Ok(Some((**why).clone()));
+        }
         self.list_claimant(id, from);
         Ok(None)
     }

@@ -27,3 +27,14 @@ fn first_seeds() {
         }
     }
 }
+
+/// Seeds that have failed once. In these a claim crosses the Gone of an object that never comes, of which the owner
+/// has a handle itself: the claimant stayed listed for ever.
+#[test]
+fn seeds_that_have_failed() {
+    for (world, seed) in [("crashes", 182_654), ("partitions", 85_637)] {
+        let setup = worlds().into_iter().find(|setup| setup.name == world);
+        let walked = setup.map(|setup| walk(&setup, &picks(seed, 300)));
+        assert!(matches!(walked, Some(Ok(_))), "{world} {seed}: {walked:?}");
+    }
+}
