@@ -14,7 +14,7 @@ use std::io;
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// How long anything here may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -410,41 +410,38 @@ impl Cuttable {
         open.iter().filter(|stream| stream.shutdown(Shutdown::Both).is_ok()).count()
     }
 
-    fn add(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
-        let stream = stream.into_std()?;
-        self.0.lock().unwrap().push(stream.try_clone()?);
-        Ok(Box::new(TcpStream::from_std(stream)?))
+    /// Remembers a connection.
+    fn add(&self, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
+        let socket = stream.into_any().downcast::<TcpStream>();
+        let socket = socket.map_err(|_| io::Error::other("not a socket"))?.into_std()?;
+        self.0.lock().unwrap().push(socket.try_clone()?);
+        Ok(Box::new(TcpStream::from_std(socket)?))
     }
 }
 
-struct Accepting {
-    listener: TcpListener,
-    connections: Cuttable,
-}
+struct Accepting(Box<dyn Listener>, Cuttable);
 
 impl Listener for Accepting {
     fn address(&self) -> String {
-        self.listener.local_addr().map(|address| address.to_string()).unwrap_or_default()
+        self.0.address()
     }
 
     fn accept(&mut self) -> BoxFuture<'_, io::Result<(Box<dyn Stream>, String)>> {
         Box::pin(async move {
-            let (stream, from) = self.listener.accept().await?;
-            Ok((self.connections.add(stream)?, from.to_string()))
+            let (stream, from) = self.0.accept().await?;
+            Ok((self.1.add(stream)?, from))
         })
     }
 }
 
 impl Transport for Cuttable {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        Box::pin(async move { self.add(TcpStream::connect(address).await?) })
+        Box::pin(async move { self.add(Tcp.dial(address).await?) })
     }
 
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, Error>> {
         Box::pin(async move {
-            let failed = |error: io::Error| Error::Config(error.to_string());
-            let (listener, connections) = (TcpListener::bind(address).await.map_err(failed)?, self.clone());
-            Ok(Box::new(Accepting { listener, connections }) as Box<dyn Listener>)
+            Ok(Box::new(Accepting(Tcp.listen(address).await?, self.clone())) as Box<dyn Listener>)
         })
     }
 

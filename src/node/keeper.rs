@@ -125,26 +125,15 @@ async fn run(node: Node, period: Duration, mut commands: mpsc::UnboundedReceiver
     let beats = node.inner().config.leases.ttl.as_nanos().checked_div(period.as_nanos()).unwrap_or(0);
     let silent = u32::try_from(beats).unwrap_or(u32::MAX);
     let mut running = Running { node, keeper, routes: BTreeMap::new(), connections: 0, news, silent };
+    let clock = running.node.inner().clock.clone();
     loop {
         let due = running.keeper.next_due();
-        let clock = running.node.inner().clock.clone();
         tokio::select! {
             biased;
             _ = closed.wait_for(|closed| *closed) => return,
             Some(news) = happened.recv() => running.happened(news),
             command = commands.recv() => match command {
-                Some(Command::Look) => {
-                    // Each turn, the runtime looks at the sockets and the connections' tasks run.
-                    for _ in 0..3 {
-                        tokio::task::yield_now().await;
-                    }
-                    while let Ok(news) = happened.try_recv() {
-                        running.happened(news);
-                    }
-                    let node = running.node.clone();
-                    running.node.inner().home.run(move || node.reader_drained(Reader::Keeper));
-                }
-                Some(command) => running.obey(command),
+                Some(command) => running.obey(command, &mut happened).await,
                 None => return,
             },
             () = clock.sleep_until(due.unwrap_or(Duration::MAX)), if due.is_some() => running.beat(),
@@ -157,7 +146,7 @@ impl Running {
         self.node.now()
     }
 
-    fn obey(&mut self, command: Command) {
+    async fn obey(&mut self, command: Command, happened: &mut mpsc::Receiver<News>) {
         match command {
             Command::Publish { peer, beat, addresses, dials } => {
                 let route = self.routes.entry(peer).or_default();
@@ -172,9 +161,21 @@ impl Running {
                 Ok(stream) => self.connected(peer, stream, input),
                 Err(error) => tracing::debug!("a connection for heartbeats is lost: {error}"),
             },
-            // Answered by whoever runs the loop, since it waits.
-            Command::Look => {}
+            Command::Look => self.look(happened).await,
         }
+    }
+
+    /// Takes in what has arrived by now, and says so.
+    async fn look(&mut self, happened: &mut mpsc::Receiver<News>) {
+        // Each turn, the runtime looks at the sockets and the connections' tasks run.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        while let Ok(news) = happened.try_recv() {
+            self.happened(news);
+        }
+        let node = self.node.clone();
+        self.node.inner().home.run(move || node.reader_drained(Reader::Keeper));
     }
 
     /// Sends the heartbeats that are due.

@@ -230,12 +230,10 @@ impl State {
             return Err(Error::Unreachable { peer: uid.to_string(), reason });
         };
         let name = || peer.info.name.clone();
-        match &peer.link {
-            Link::Dead(reason) => Err(Error::OwnerDied { owner: name(), reason: reason.clone() }),
-            Link::Unreachable(reason) => Err(Error::Unreachable { peer: name(), reason: reason.clone() }),
-            _ if peer.silent.is_some() => {
-                let reason = peer.silent.clone().unwrap_or_default();
-                Err(Error::Unreachable { peer: name(), reason })
+        match (&peer.link, &peer.silent) {
+            (Link::Dead(reason), _) => Err(Error::OwnerDied { owner: name(), reason: reason.clone() }),
+            (Link::Unreachable(reason), _) | (_, Some(reason)) => {
+                Err(Error::Unreachable { peer: name(), reason: reason.clone() })
             }
             _ if self.lifetime.is_given_up(uid) => {
                 let reason = "it has been given up, and has not returned yet".to_string();

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod common;
+mod departures;
 mod endings;
 mod errors;
 mod faults;

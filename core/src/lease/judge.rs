@@ -224,9 +224,7 @@ impl Leases {
         }
         lease.heard = true;
         lease.renewed = Some(time);
-        if lease.suspected == Some(Suspicion::Silent) {
-            lease.suspected = None;
-        }
+        lease.disproves(Suspicion::Silent);
         lease.fence_after = None;
         if beat.asks > lease.asked {
             lease.asked = beat.asks;
@@ -251,9 +249,7 @@ impl Leases {
         lease.echoed = Some(time);
         lease.give_up_after = None;
         lease.echo_sent = lease.echo_sent.max(Some(sent));
-        if lease.suspected == Some(Suspicion::Unheard) {
-            lease.suspected = None;
-        }
+        lease.disproves(Suspicion::Unheard);
     }
 
     /// The peer sends nothing more. What it is listed for ages out as after a crash, but it is not asked

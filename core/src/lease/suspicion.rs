@@ -24,9 +24,7 @@ impl Leases {
         let time = self.clock.time(now);
         let Some(lease) = self.peers.get_mut(&peer) else { return };
         lease.sign = Some(time);
-        if lease.suspected == Some(Suspicion::Silent) {
-            lease.suspected = None;
-        }
+        lease.disproves(Suspicion::Silent);
     }
 
     /// A connection with the peer stands, after none did or in place of another: whatever was suspected
@@ -53,6 +51,11 @@ impl Leases {
 impl Lease {
     fn deadline(&self, settings: &LeaseSettings) -> Option<Duration> {
         Some(self.echo_sent?.saturating_add(settings.reliance()))
+    }
+
+    /// Something has happened that speaks against this suspicion.
+    pub(super) fn disproves(&mut self, suspicion: Suspicion) {
+        self.suspected = self.suspected.filter(|suspected| *suspected != suspicion);
     }
 
     /// What is to be suspected from `time` on that was not before, with the caller's clock `late` ahead

@@ -3,7 +3,7 @@
 
 pub mod program;
 
-use rref::testkit::{ClusterBuilder, TestCluster};
+use rref::testkit::{ClusterBuilder, Failure, Summary, TestCluster};
 use rref::{Builder, Node, NodeReport};
 use std::time::Duration;
 
@@ -47,13 +47,20 @@ fn run<const N: usize>(
     cluster: ClusterBuilder,
     test: impl AsyncFnOnce([Node; N], TestCluster) -> anyhow::Result<()>,
 ) {
-    let ended = cluster.build().run(0, async |cluster| match cluster.nodes().try_into() {
-        Ok(nodes) => Ok(test(nodes, cluster).await?),
-        Err(nodes) => Err(format!("{N} nodes were asked for, and there are {nodes:?}").into()),
-    });
-    if let Err(failure) = ended {
+    if let Err(failure) = ended(cluster, 0, test) {
         panic!("{failure}");
     }
+}
+
+fn ended<const N: usize>(
+    cluster: ClusterBuilder,
+    seed: u64,
+    test: impl AsyncFnOnce([Node; N], TestCluster) -> anyhow::Result<()>,
+) -> Result<Summary, Box<Failure>> {
+    cluster.build().run(seed, async |cluster| match cluster.nodes().try_into() {
+        Ok(nodes) => Ok(test(nodes, cluster).await?),
+        Err(nodes) => Err(format!("{N} nodes were asked for, and there are {nodes:?}").into()),
+    })
 }
 
 /// Waits until no node has an object, a held reference, a pin or a call, then shuts all down.
@@ -138,15 +145,10 @@ pub fn mutant<const N: usize>(
 /// Passes if `test` does, and fails in the same cluster with one of the protocol's rules left out: so that what these
 /// tests can find out is seen.
 pub fn needs<const N: usize>(rule: &str, test: impl AsyncFn([Node; N], TestCluster) -> anyhow::Result<()>) {
-    let run = |cluster: ClusterBuilder, seed| {
-        cluster.build().run(seed, async |cluster| match cluster.nodes().try_into() {
-            Ok(nodes) => Ok(test(nodes, cluster).await?),
-            Err(nodes) => Err(format!("{N} nodes were asked for, and there are {nodes:?}").into()),
-        })
-    };
-    if let Err(failure) = run(simulation::<N>(|builder| builder), 0) {
+    if let Err(failure) = ended(simulation::<N>(|builder| builder), 0, &test) {
         panic!("with all rules: {failure}");
     }
-    let caught = (0..10).any(|seed| run(simulation::<N>(|builder| builder).mutant(rule), seed).is_err());
+    let without = |seed| ended(simulation::<N>(|builder| builder).mutant(rule), seed, &test);
+    let caught = (0..10).any(|seed| without(seed).is_err());
     assert!(caught, "nobody misses the rule `{rule}`");
 }
